@@ -18,6 +18,7 @@ from pathlib import Path
 _PROJECT = "tardigrade-serve"
 _PROGRAM = "supervisor.__main__"
 _OURS = "__main__.py"  # PyPI's package has none
+_ABORTED = 1  # as click ends a command that Ctrl-C stops
 _UNUSABLE = 2  # as ExitCode.UNUSABLE, which may not be importable here
 
 
@@ -68,7 +69,12 @@ def _home() -> Path:
 
 
 def _run() -> None:
-    importlib.import_module(_PROGRAM).main()
+    try:
+        program = importlib.import_module(_PROGRAM)
+    except KeyboardInterrupt:  # the import takes seconds on a busy machine; the program answers Ctrl-C in the same words later
+        print("\nAborted!", file=sys.stderr)
+        sys.exit(_ABORTED)
+    program.main()
 
 
 if __name__ == "__main__":

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cache
 
+import click
+
+from supervisor.__main__ import main
 from supervisor.foreign.foreign_names import COMMANDS, FLAGS
 from supervisor.foreign.variables import VARIABLES
 
-# a flag of ours with its value, a command with its arguments, or what is between backticks already
-_CODE = re.compile(
-    r"`[^`]+`|--[a-z][a-z-]*(?: '[^']+'| [a-z_.]+=[^\s,;]+| [A-Z]{3,}| 0| debug| info)?"
-    r"|supervisor [a-z]+(?: --?[\w-]+| [A-Z]+)*"
-)
+# what is between backticks already, or a flag of ours with its value
+_FLAG = r"`[^`]+`|--[a-z][a-z-]*(?: '[^']+'| [a-z_.]+=[^\s,;]+| [A-Z]{3,}| 0| debug| info| warning| json)?"
 
 
 def foreign_flags_table() -> str:
@@ -39,4 +40,20 @@ def _table(title: str, names: Mapping[str, str]) -> str:
 
 
 def _with_code(text: str) -> str:
-    return _CODE.sub(lambda match: match[0] if match[0].startswith("`") else f"`{match[0]}`", text).replace("|", "\\|")
+    return _code().sub(lambda match: match[0] if match[0].startswith("`") else f"`{match[0]}`", text).replace("|", "\\|")
+
+
+@cache
+def _code() -> re.Pattern[str]:
+    """What is shown as code: a command of ours with its flags and arguments, or what `_FLAG` finds."""
+    commands = "|".join(sorted(_command_names(main), key=len, reverse=True))
+    return re.compile(rf"{_FLAG}|supervisor (?:{commands})(?![\w-])(?: --?[\w-]+| [A-Z]{{2,}})*")
+
+
+def _command_names(group: click.Group) -> Iterator[str]:
+    """Every command below a group: `chat`, `keys`, `keys add`."""
+    for name in group.list_commands(click.Context(group)):
+        yield name
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from (f"{name} {below}" for below in _command_names(command))

@@ -66,9 +66,9 @@ class Supervisor:
         incarnations = Incarnations(server.run_dir.path / "incarnations.json")
         incarnation = incarnations.next(SUPERVISOR)
         self._mailbox = make_mailbox(SUPERVISOR, incarnation, server.run_dir.supervisor_endpoint)
-        template = server.spawn_spec_template(incarnation)
+        settings, template = server.settings, server.spawn_spec_template(incarnation)
         spawner = spawner or spawner_of(self._link, server.run_dir.register_path)
-        settings = server.settings
+        self._link.make_spare = spawner.fork_spare_supervisor if settings.spares else self._link.make_spare
         self.children = ChildManager(
             server.groups, server.run_dir, self._mailbox, template, incarnations, spawner, self._on_death, settings.spares
         )

@@ -1,7 +1,7 @@
 """Converts a GGUF file, once, to a folder in Hugging Face's layout: float32 safetensors, config, tokenizer, chat template.
 
 The folder is written under another name and renamed when all of it is on disk, under a lock. So a folder in the cache is
-complete, even if several processes start at once or one dies meanwhile.
+complete, even if several processes start at once or one dies meanwhile. One from which somebody has removed files is made anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 
 from gpu_workers.model_store.gguf_config import generation_config, hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
-from gpu_workers.model_store.gguf_folder import folder_of_gguf
+from gpu_workers.model_store.gguf_folder import FILE_LIST, folder_of_gguf, is_whole
 from gpu_workers.model_store.gguf_tokenizer import build_tokenizer, tokenizer_config
 from gpu_workers.model_store.model_folder import CACHE_VARIABLE, ModelNotFoundError
 
@@ -34,12 +34,12 @@ def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
 
     Raises GgufError, UnsupportedTokenizerError, or ModelNotFoundError when the folder cannot be written."""
     folder = folder_of_gguf(path, name)
-    if folder.is_dir():
+    if is_whole(folder):
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock", timeout=LOCK_TIMEOUT_S):
-            if not folder.is_dir():
+            if not is_whole(folder):
                 _convert_whole(path, folder, on_progress)
     except Timeout as error:
         raise ModelNotFoundError(f"{folder}: another process has been converting it for {LOCK_TIMEOUT_S:.0f} s") from error
@@ -52,17 +52,22 @@ def converted_folder(path: Path, name: str, on_progress: OnProgress) -> Path:
 
 
 def _convert_whole(path: Path, folder: Path, on_progress: OnProgress) -> None:
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a process that died; the lock is ours
+    partial, damaged = folder.with_name(folder.name + ".partial"), folder.with_name(folder.name + ".damaged")
+    for left in (partial, damaged):  # by a process that died; the lock is ours
+        shutil.rmtree(left, ignore_errors=True)
     partial.mkdir()
     try:
         convert_gguf(path, partial, on_progress)
+        _write_json(partial / FILE_LIST, {written.name: written.stat().st_size for written in partial.iterdir()})
         for written in partial.iterdir():
             written.chmod(0o644)  # safetensors writes 0600, and a gateway may run as another user
             _flush(written)
+        if folder.is_dir():  # files of it are missing
+            folder.rename(damaged)
         partial.rename(folder)
         _flush(folder.parent)
     finally:
+        shutil.rmtree(damaged, ignore_errors=True)
         shutil.rmtree(partial, ignore_errors=True)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.gguf_config import hugging_face_config
-from gpu_workers.model_store.gguf_folder import folder_of_gguf
+from gpu_workers.model_store.gguf_folder import folder_of_gguf, is_whole
 from gpu_workers.model_store.gguf_header import GgufHeader
 from gpu_workers.model_store.hub import cached_config, download, download_config
 from gpu_workers.model_store.hub_cache.cache_paths import cached_file
@@ -146,7 +146,7 @@ def fetch_folder(found: FoundModel, on_progress: OnProgress) -> Path:
         raise ModelNotFoundError(f"{found.name}: expected a model with files")
     if found.kind is ModelKind.FOLDER:
         return found.path
-    if (folder := folder_of_gguf(found.path, found.name)).is_dir():
+    if is_whole(folder := folder_of_gguf(found.path, found.name)):
         return folder
     from gpu_workers.model_store.gguf_conversion import converted_folder  # slow imports, for the first start alone
 

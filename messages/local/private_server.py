@@ -20,7 +20,7 @@ from typing import Any
 from messages.errors import ConfigError, Unavailable
 from messages.local import guard
 from messages.local.left_folders import held_by_owner, remove_left
-from messages.local.start_flags import start_flags
+from messages.local.start_flags import in_keywords, start_flags
 from messages.outcomes import ExitCode
 from messages.run_dir import SERVED, zeromq_endpoint
 
@@ -96,6 +96,8 @@ class PrivateServer:
                 if (status := self._guard.poll()) is not None:
                     said = _reason(log.read() if log else b"")
                     unusable = status == ExitCode.UNUSABLE
+                    if unusable and said:
+                        raise ConfigError(in_keywords(said))
                     raise (ConfigError if unusable else Unavailable)(
                         said or f"the server ended with status {status} before it served"
                     )

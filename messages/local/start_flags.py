@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from messages.errors import ConfigError
 
 _SET = "set"  # any keys of the configuration
+_SET_IN_TEXT = re.compile(r"--set ([a-z_]+(?:\.[a-z_]+)+)=([^\s,;']+)")
+_FLAG_IN_TEXT = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)")
+_WORDS = {"true": "True", "false": "False"}
 
 
 def start_flags(options: Mapping[str, Any]) -> list[str]:
@@ -45,3 +49,12 @@ def _toml(key: str, value: Any) -> str:
         return text.replace("\x7f", "\\u007f")  # the only character that JSON allows in a text, and TOML does not
     except TypeError:
         raise ConfigError(f"set: {key}: expected a text, a number, a bool, a list or a dict, got {value!r}") from None
+
+
+def in_keywords(said: str) -> str:
+    """What the server has said of its flags, in the keyword arguments for which they stand: `max_length` for --max-length, and
+    `set={"worker.cuda_graphs": False}`. A text that names a command of a shell stays as it is."""
+    if "supervisor " in said:
+        return said
+    said = _SET_IN_TEXT.sub(lambda found: f'set={{"{found[1]}": {_WORDS.get(found[2], found[2])}}}', said)
+    return _FLAG_IN_TEXT.sub(lambda found: found[1].replace("-", "_"), said)

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from messages.errors import WireError
-from messages.ids import role_of
+from messages.ids import SUPERVISOR, role_of
 from messages.routes import INTERNAL_KINDS, is_allowed
 from messages.transport.arrivals import OPERATORS, ArrivalKind, Arrivals
 from messages.transport.outbox import EncodedMessage, Outbox
@@ -113,8 +113,9 @@ class MailboxCore:
 
     def note_lost(self, outbox: Outbox, *, is_reconnected: bool) -> None:
         """The link to a peer has lost messages or answers: the last `outbox.n_again` messages are sent again, over a new
-        connection if `is_reconnected`. An operator's command that has ended answers nothing more: nothing is lost then."""
-        if outbox.peer.startswith(OPERATORS):
+        connection if `is_reconnected`. An operator's command that has ended answers nothing more, and a child that starts
+        answers its supervisor late, because it may import for seconds: nothing is lost then."""
+        if outbox.peer.startswith(OPERATORS) or (self.name == SUPERVISOR and not outbox.has_heard):
             return
         self.counts["links_lost"] += 1
         self.counts["sent_again"] += outbox.n_again

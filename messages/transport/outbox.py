@@ -31,6 +31,7 @@ class Outbox:
         self.peer, self.incarnation, self.link = peer, incarnation, link
         self.sent = 0  # number of the last message sent
         self.n_again = 0  # messages that the last repetition sends again
+        self.has_heard = False  # the receiver has answered at least once
         self._acknowledged = 0
         self._mail: deque[EncodedMessage] = deque()  # those after `_acknowledged`
         self._is_answered = False  # an answer has come since the last beat
@@ -61,7 +62,8 @@ class Outbox:
         """
         if answer.link != self.link or answer.handled > self._acknowledged + len(self._mail):
             return False
-        self._is_answered, self._n_unanswered, self._reconnect_at = True, 0, _SILENT_BEATS
+        self.has_heard = self._is_answered = True
+        self._n_unanswered, self._reconnect_at = 0, _SILENT_BEATS
         while self._acknowledged < answer.handled:
             self._mail.popleft()
             self._acknowledged += 1

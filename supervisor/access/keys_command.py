@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.access.server_flag import of_server
+from supervisor.access.server_flag import not_written, of_server
 from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import SECONDS, fail
 
@@ -142,7 +142,7 @@ def _changed(port: int, state_dir: Path | None, change: Callable[[Any, float], A
     except (ConfigError, ValueError) as error:
         fail(ExitCode.UNUSABLE, str(error))
     except OSError as error:
-        fail(ExitCode.UNUSABLE, f"{path}: {error.strerror}")
+        fail(ExitCode.UNUSABLE, not_written(path, error))
 
 
 def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any]) -> None:

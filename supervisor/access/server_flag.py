@@ -1,7 +1,8 @@
-"""The flags by which `supervisor keys` and `supervisor tenants` find the state directory of a server."""
+"""The flags by which `supervisor keys` and `supervisor tenants` find the state directory of a server, and words about it."""
 
 from __future__ import annotations
 
+import shlex
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -31,3 +32,15 @@ def of_server(command: Any) -> Any:
     with_place = click.option("--run-dir", type=path, help=_RUN_DIR)(with_place)
     port = click.option("--port", type=PORT, default=DEFAULT_PORT, show_default=True, help="HTTP port of the server.")
     return port(with_place)
+
+
+def same_server(port: int, state_dir: Path | None) -> str:
+    """The flags with which another command is about the same server; "" for that on the default port."""
+    if state_dir is not None:
+        return f" --state-dir {shlex.quote(str(state_dir))}"
+    return "" if port == DEFAULT_PORT else f" --port {port}"
+
+
+def not_written(path: Path, error: OSError) -> str:
+    """What is said of a file in the state directory that cannot be read or written."""
+    return f"state_dir: expected a directory where {path} can be kept, got {error.strerror}; --state-dir names another one"

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.access.server_flag import of_server
+from supervisor.access.server_flag import not_written, of_server, same_server
 from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import fail
 
@@ -85,7 +85,8 @@ def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -
     _note(port, state_dir, "tenants set", {"tenant": tenant, **table})
     click.echo(f"{tenant}: {_policy_text(policy)}")
     if not _has_key(port, state_dir, tenant):
-        click.echo(f"No key belongs to {tenant} yet: supervisor keys add --tenant {tenant}", err=True)
+        add = f"supervisor keys add --tenant {tenant}{same_server(port, state_dir)}"
+        click.echo(f"No key belongs to {tenant} yet: {add}", err=True)
 
 
 @tenants.command(short_help="Forget what was set here.")
@@ -116,7 +117,7 @@ def _changed(port: int, state_dir: Path | None, change: Callable[[Any], Any]) ->
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
     except OSError as error:
-        fail(ExitCode.UNUSABLE, f"{path}: {error.strerror}")
+        fail(ExitCode.UNUSABLE, not_written(path, error))
 
 
 def _file(port: int, state_dir: Path | None) -> Path:

@@ -117,12 +117,15 @@ def _address(url: str | None) -> str | None:
 
 def _cause(error: OSError) -> str:
     """What went wrong, in the words of the system."""
+    import ssl
     from http import HTTPStatus
     from urllib.error import HTTPError, URLError
 
     if isinstance(error, HTTPError):
         return f"{error}; {KEY_HINT}" if error.code == HTTPStatus.UNAUTHORIZED else str(error)
     inner = error.reason if isinstance(error, URLError) else error
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"{inner.verify_message}; SSL_CERT_FILE=FILE in the environment names who has signed its certificate"
     return str(getattr(inner, "strerror", None) or inner)
 
 

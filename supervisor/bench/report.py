@@ -49,8 +49,24 @@ def _summary(values: Sequence[float]) -> dict | None:
 
 
 def show(title: str, result: dict, console: Console) -> None:
-    """The figures as a table for people."""
+    """The figures for people: a table where a request was answered, a line, and the errors."""
     console.print(title, highlight=False, soft_wrap=True)
+    requests = result["requests"]
+    counted = f"{requests['good']} of {requests['ended']} requests in {result['wall_s']:.2f} s"
+    if not requests["good"]:
+        console.print(f"{counted}: none was answered", highlight=False)
+    else:
+        console.print(_table(result))
+        console.print(
+            f"{counted}: {result['requests_per_s']:.2f} requests/s, {result['output_tokens_per_s']:.1f} output tokens/s "
+            f"({result['tokens_per_chunk']} tokens a chunk, counted by {result['tokens_counted_by']}; "
+            f"client used {result['client_cpu_share']:.0%} of a core)"
+        )
+    for kind, error in requests["errors"].items():
+        console.print(f"[red]{error['count']} x {kind}[/red]: {error['first']}", highlight=False)
+
+
+def _table(result: dict) -> Table:
     table = Table()
     for column in ("", "mean", "p50", "p90", "p99", "max"):
         table.add_column(column, justify="left" if not column else "right")
@@ -58,13 +74,4 @@ def show(title: str, result: dict, console: Console) -> None:
         row = result.get(name)
         if row:
             table.add_row(name.replace("_ms", ", ms"), *(f"{row[key]:.2f}" for key in ("mean", "p50", "p90", "p99", "max")))
-    console.print(table)
-    requests = result["requests"]
-    console.print(
-        f"{requests['good']} of {requests['ended']} requests in {result['wall_s']:.2f} s: "
-        f"{result['requests_per_s']:.2f} requests/s, {result['output_tokens_per_s']:.1f} output tokens/s "
-        f"({result['tokens_per_chunk']} tokens a chunk, counted by {result['tokens_counted_by']}; "
-        f"client used {result['client_cpu_share']:.0%} of a core)"
-    )
-    for kind, error in requests["errors"].items():
-        console.print(f"[red]{error['count']} x {kind}[/red]: {error['first']}", highlight=False)
+    return table

@@ -11,6 +11,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(.*)")
 _EXAMPLE = '"5 requests/s, 512 prompt tokens, 128 output tokens"'
 _WORDS = {
     "requests/s": "rate", "request/s": "rate", "requests a second": "rate", "requests per second": "rate",
+    "req/s": "rate", "rps": "rate", "qps": "rate",
     "prompt tokens": "prompt", "prompt": "prompt", "tokens in": "prompt", "in": "prompt",
     "output tokens": "output", "output": "output", "tokens out": "output", "out": "output",
 }  # fmt: skip
@@ -59,4 +60,6 @@ def parse_load(text: str) -> OfferedLoad:
 
 
 def _refused(text: str) -> ConfigError:
-    return ConfigError(f"load: expected numbers above 0 as in {_EXAMPLE}, got {text!r}")
+    return ConfigError(
+        f"load: expected numbers above 0 of requests/s, prompt tokens and output tokens, as in {_EXAMPLE}, got {text!r}"
+    )

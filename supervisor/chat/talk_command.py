@@ -10,8 +10,14 @@ _TALK: Mapping[str, str] = {
     "--format": """-o 'response_format={"type": "json_object"}'""",
     "--think": "-o 'chat_template_kwargs={\"enable_thinking\": true}'",
     "--system-prompt": "--system",
+    "--temp": "-o temperature=VALUE",
+    **dict.fromkeys(("--max-new-tokens", "--n-predict", "-n"), "-o max_tokens=VALUE"),
+    "--base-url": "--url",
+    "--api-base": "--url",
+    **dict.fromkeys(("--prompt", "-p"), "the prompt is the second argument of `supervisor run`; `supervisor chat` asks for it"),
     "--keepalive": "a server has one model, which stays loaded",
     "--nowordwrap": "lines are shown as they come",
+    "--stream": "an answer is shown as it comes; `supervisor run --json` prints it whole",
 }
 
 

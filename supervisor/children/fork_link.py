@@ -88,7 +88,8 @@ class ForkLink:
         self._wanted: tuple[str, ...] = ()  # warm-ups
         self._asked: tuple[str, ...] = ()  # of the present fork server
         self._n_deaths, self._is_closed, self._was_stopped = 0, False, False
-        self._used_s, self._has_program = self._since_s, False
+        self._used_s = self._since_s
+        self._has_program = self._server is not None and self._server.has_program
 
     @property
     def pid(self) -> int:
@@ -142,6 +143,10 @@ class ForkLink:
             return Successor(answer.pid, ours)
         ours.close()
         return None
+
+    def fork_prepared_supervisor(self) -> Successor | None:
+        """The same, where it has the program already and needs a few milliseconds."""
+        return self.fork_supervisor() if self._has_program else None
 
     def look(self, now_s: float) -> bool:
         """Replace a fork server that is dead, was stopped at two looks in a row, or was not warm in time: at once, or after a

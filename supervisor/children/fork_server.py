@@ -77,22 +77,23 @@ class Launched:
 
     popen: Reaper
     control: socket.socket
+    has_program: bool = False  # it imports that of a supervisor too
 
 
 _early: list[Launched] = []  # that `launch_early` has started and nobody has taken
 
 
-def launch() -> Launched:
-    """Start a fork server, which begins to import. Raises: OSError."""
+def launch(*modules: str) -> Launched:
+    """Start a fork server, which begins to import what actors need, and then these modules. Raises: OSError."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         try:
-            argv = [sys.executable, "-m", _PROGRAM, str(theirs.fileno()), _ROOM]
+            argv = [sys.executable, "-m", _PROGRAM, str(theirs.fileno()), *modules, _ROOM]
             popen = subprocess.Popen(argv, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),), start_new_session=True)
         except BaseException:
             ours.close()
             raise
-    return Launched(popen, ours)
+    return Launched(popen, ours, SUPERVISOR_PROGRAM in modules)
 
 
 def launch_early() -> None:
@@ -100,6 +101,12 @@ def launch_early() -> None:
     start one now, `take_early` finds none."""
     with contextlib.suppress(OSError):
         _early.append(launch())
+
+
+def launch_early_whole() -> None:
+    """The same with all that a supervisor needs, where nobody waits for it: it can fork the next one at once."""
+    with contextlib.suppress(OSError):
+        _early.append(launch(SUCCESSOR, SUPERVISOR_PROGRAM))
 
 
 def wait_early(deadline_s: float) -> None:
@@ -118,7 +125,7 @@ def take_early() -> Launched | None:
 
 
 def main(argv: list[str]) -> int:
-    """Serve until the supervisor closes its end; returns the exit status. `argv`: [descriptor, ...]."""
+    """Serve until the supervisor closes its end; returns the exit status. `argv`: [descriptor, further modules ..., room]."""
     control = socket.socket(fileno=int(argv[0]))
     ignore_signals("fork server")
     with contextlib.suppress(OSError):  # a sandbox may not let it
@@ -126,6 +133,7 @@ def main(argv: list[str]) -> int:
     modules = [
         "supervisor.children.incarnation",
         *(module for role in sorted(FORKED_ROLES) for module in warm_ups(f"{role}/0")),
+        *argv[1:-1],
     ]
     return _serve(control) if _load(control, modules) else ExitCode.DONE
 

@@ -64,6 +64,10 @@ class Spawner(Protocol):
         """The next supervisor, which waits for its parent; None where it must be started. By default it must."""
         return None
 
+    def fork_spare_supervisor(self) -> Successor | None:
+        """The same, where it takes milliseconds."""
+        return None
+
     @property
     def makes_supervisors(self) -> bool:
         """True if supervisors are processes of this machine that can be made in advance. By default they are not."""
@@ -152,6 +156,9 @@ class LocalSpawner(Spawner):
 
     def fork_successor(self) -> Successor | None:
         return self._forks.fork_supervisor() if self._forks is not None else None
+
+    def fork_spare_supervisor(self) -> Successor | None:
+        return self._forks.fork_prepared_supervisor() if self._forks is not None else None
 
     @property
     def makes_supervisors(self) -> bool:

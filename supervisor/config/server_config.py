@@ -31,7 +31,7 @@ from supervisor.config.fallback_settings import FallbackSettings
 from supervisor.config.observability_settings import ObservabilitySettings, observability_errors
 from supervisor.config.size_settings import size_errors
 from supervisor.config.tenant_tables import TENANTS, tenant_errors
-from supervisor.config.text_settings import text_errors, tls_errors
+from supervisor.config.text_settings import encoding_errors, text_errors, tls_errors
 
 CONFIG_VARIABLE = "TARDIGRADE_CONFIG"
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
@@ -206,7 +206,8 @@ def load_config(path: str | None, flags: Iterable[Table] = ()) -> ServerConfig:
         table = overlay(table, flag)
     hidden = {f"{section}.{key}" for section, key in _DERIVED}
     others = {key: value for key, value in table.items() if key != TENANTS}
-    refuse([*_derived_keys(table), *tenant_errors(table), *errors_of(others, ServerConfig, hidden)])
+    wrong = [*_derived_keys(table), *tenant_errors(table), *encoding_errors(others)]
+    refuse([*wrong, *errors_of(others, ServerConfig, hidden)])
     config = convert(table, ServerConfig, hidden)
     traces = observability_errors(config.observability, os.environ)
     refuse([*_conflicts(config), *_door_errors(config), *text_errors(config.gateway), *size_errors(config.worker), *traces])

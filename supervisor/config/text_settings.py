@@ -1,8 +1,10 @@
-"""Checks the keys of `[gateway]` that only gateways would refuse, after the start: sampling, reasoning, chat template, TLS."""
+"""Checks texts that processes would refuse only after the start: those that are not UTF-8, and in `[gateway]` sampling, chat
+template, reasoning and TLS."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
 
 import msgspec
 
@@ -10,6 +12,16 @@ from actors.gateway.settings import GatewaySettings
 from messages.errors import ConfigError
 
 _DEFAULT = GatewaySettings()
+
+
+def encoding_errors(table: Mapping[str, object], prefix: str = "") -> Iterator[str]:
+    """The errors of texts that are not UTF-8. Python reads the other bytes of a command line as surrogates, and no message to a
+    process, nor a file of the run directory, can hold those."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from encoding_errors(cast(Mapping[str, object], value), f"{prefix}{key}.")
+        elif isinstance(value, str) and value.encode(errors="ignore").decode() != value:
+            yield f"{prefix}{key}: expected text in UTF-8, and a locale that reads it, got {value!a}"
 
 
 def text_errors(settings: GatewaySettings) -> Iterator[str]:

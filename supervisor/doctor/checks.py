@@ -221,6 +221,16 @@ def _directory(where: DirectoryFacts, what: str) -> Result | None:
     return None
 
 
+def _model_cache(facts: HostFacts) -> Result:
+    where, repair = facts.model_cache, "TARDIGRADE_CACHE=/var/lib/tardigrade/models supervisor start"
+    if where is None or not where.is_writable:
+        folder = f"this user may not write {where.path}" if where else "this user has no home folder"
+        return Verdict.WARNING, f"{folder}: packaged and GGUF models, which are converted once, do not start", repair
+    if where.free_bytes < _GIB:
+        return Verdict.WARNING, f"{_size(where.free_bytes)} are free at {where.path} for converted models", repair
+    return _good(f"{where.path} can be used")
+
+
 def _disk_space(facts: HostFacts) -> Result:
     where = facts.state_dir
     if where.free_bytes < _GIB or where.free_files < 1000:
@@ -273,6 +283,7 @@ CHECKS: dict[str, _Check] = {
     "clock": _clock,
     "run directory": _run_dir,
     "state directory": _state_dir,
+    "model cache": _model_cache,
     "disk space": _disk_space,
     "disk speed": _disk_speed,
     "port": _port,

@@ -53,6 +53,7 @@ def collect(host: str, port: int, run_dir: Path, state_dir: Path, is_ours: bool)
         run_dir=_directory(run_dir, with_speed=False),
         run_dir_excess=excess_bytes(run_dir),
         state_dir=_directory(state_dir, with_speed=True),
+        model_cache=_model_cache(),
         port=port,
         port_error="" if is_ours else _port_error(host, port),
         port_is_ours=is_ours,
@@ -176,9 +177,17 @@ def _bytes_of(path: Path) -> int:
     return found.f_blocks * found.f_frsize
 
 
+def _model_cache() -> DirectoryFacts | None:
+    from gpu_workers.model_store.model_folder import cache_folder
+
+    with suppress(FileNotFoundError):
+        return _directory(cache_folder().absolute(), with_speed=False)
+    return None
+
+
 def _directory(path: Path, with_speed: bool) -> DirectoryFacts:
-    exists = path.is_dir()
-    there = next(one for one in (path, *path.parents) if one.is_dir())
+    exists = os.path.isdir(path)  # False also below a folder that this user may not enter
+    there = next(one for one in (path, *path.parents) if os.path.isdir(one))
     found, own = os.statvfs(there), os.stat(there)
     return DirectoryFacts(
         path=str(path),

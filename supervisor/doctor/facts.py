@@ -55,6 +55,7 @@ class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
     run_dir: DirectoryFacts
     run_dir_excess: int = 0  # bytes of its path beyond what sockets allow
     state_dir: DirectoryFacts
+    model_cache: DirectoryFacts | None  # where converted models are kept; None: this user has no home folder
     port: int = 8000
     port_error: str = ""  # why nobody can listen there; "": it is free
     port_is_ours: bool = False  # a server of this user listens there

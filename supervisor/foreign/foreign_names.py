@@ -24,6 +24,12 @@ _ONE_HOST = "each GPU of this host has a process of its own; there is no second 
 _REQUESTS = "--set gateway.max_active_requests=512, sequences that are accepted at a time"
 _RUN = "supervisor run MODEL PROMPT"
 _HUB_TOKEN = "the environment variable HF_TOKEN"
+_OWN_CONFIG = "this is read from config.json in the model's folder"
+_NO_DRAFT_MODEL = "--speculation; drafts come from the text so far, there are no draft models"
+_STEP_TOKENS = "--set worker.max_step_tokens=TOKENS"
+_KV_DTYPE = "--kv-dtype int8 for q8_0, int4 for q4_0"
+_FOREGROUND = "a server stays in the foreground; systemd or a container keeps it in the background"
+_WHICH_GPUS = "--gpus NUMBER; CUDA_VISIBLE_DEVICES says which ones"
 
 COMMANDS: Mapping[str, str] = {
     "serve": "supervisor start --model MODEL",
@@ -94,9 +100,8 @@ FLAGS: Mapping[str, str] = {
     "--parallel": "--max-sequences",
     "-np": "--max-sequences",
     "--max-concurrent-requests": _REQUESTS,
-    "--max-num-batched-tokens": "--set worker.max_step_tokens=TOKENS",
-    "--max-batch-prefill-tokens": "--set worker.max_step_tokens=TOKENS",
-    "--chunked-prefill-size": "--set worker.max_step_tokens=TOKENS",
+    **dict.fromkeys(("--max-num-batched-tokens", "--max-batch-prefill-tokens", "--chunked-prefill-size"), _STEP_TOKENS),
+    **dict.fromkeys(("--batch-size", "-b", "--ubatch-size", "-ub"), _STEP_TOKENS),
     "--enable-chunked-prefill": _ALWAYS,
     "--enable-prefix-caching": "it is on; --set scheduler.prefix_reuse=false turns it off",
     "--no-enable-prefix-caching": "--set scheduler.prefix_reuse=false",
@@ -109,7 +114,8 @@ FLAGS: Mapping[str, str] = {
     "--enforce-eager": "--set worker.cuda_graphs=false",
     "--disable-cuda-graph": "--set worker.cuda_graphs=false",
     "--attention-backend": "--set worker.attention=auto, torch or triton",
-    "--speculative-config": "--speculation; drafts come from the text so far, there are no draft models",
+    **dict.fromkeys(("--speculative-config", "--speculative-model", "--num-speculative-tokens"), _NO_DRAFT_MODEL),
+    **dict.fromkeys(("--draft-model", "-md"), _NO_DRAFT_MODEL),
     "--n-gpu-layers": _NO_SPLIT,
     "-ngl": _NO_SPLIT,
     "--cpu-offload-gb": _NO_SPLIT,
@@ -128,13 +134,17 @@ FLAGS: Mapping[str, str] = {
     "--allowed-origins": "--set 'gateway.allowed_origins=[\"https://chat.example.com\"]'",
     "--uvicorn-log-level": "--log-level",
     "--verbose": "--log-level debug",
+    "-v": "--log-level debug",
+    "--debug": "--log-level debug",
+    "--quiet": "--log-level warning",
+    "-q": "--log-level warning",
     "--api-key": KEYS,
     "--ssl-keyfile": "--tls-key",
     "--ssl-certfile": "--tls-cert",
     "--ssl-ca-certs": "--tls-client-ca",
     "--scheduling-policy": "--policy",
     "--schedule-policy": "--policy",
-    "--hostname": "--host",
+    **dict.fromkeys(("--hostname", "--listen", "--bind", "--address"), "--host"),
     "--quantize": "--quantization",
     "--json-output": "--log-format json",
     "--tail": "--lines",
@@ -159,15 +169,26 @@ FLAGS: Mapping[str, str] = {
     "--enable-request-id-headers": _ALWAYS,
     "--max-logprobs": "a request may ask for 20",
     "--kv-cache-dtype": "--kv-dtype auto, int8, int4 or fp8 (GPUs)",
+    **dict.fromkeys(("--cache-type-k", "-ctk", "--cache-type-v", "-ctv"), _KV_DTYPE),
     "--enable-lora": _NOT_YET,
     "--lora-modules": _NOT_YET,
     "--limit-mm-per-prompt": _NOT_YET,
     "--enable-expert-parallel": _NOT_YET,
     "--enable-sleep-mode": _NOT_YET,
     "--kv-transfer-config": _NOT_YET,
+    **dict.fromkeys(("--hf-overrides", "--rope-scaling", "--rope-freq-base"), _OWN_CONFIG),
+    **dict.fromkeys(("--lora", "--mmproj"), _NOT_YET),
+    **dict.fromkeys(("--main-gpu", "-mg"), _WHICH_GPUS),
+    **dict.fromkeys(("--daemon", "-d", "--detach", "--background"), _FOREGROUND),
+    **dict.fromkeys(("--guided-decoding-backend", "--structured-outputs-config", "--async-scheduling"), _ALWAYS),
+    "--request-timeout": "--set gateway.request_timeout_s=SECONDS",
+    "--keep-alive": "a server has one model, which stays loaded",
+    "--api-key-file": KEYS,
+    "--log-config-file": "--log-level, --log-format",
     "--chat-template": "--set gateway.chat_template=FILE; else the model's own is used",
     "--default-chat-template-kwargs": "--set 'gateway.chat_template_kwargs={enable_thinking = false}'",
     "--enable-auto-tool-choice": _ALWAYS,
+    "--chat-template-content-format": _BY_TEMPLATE,
     "--tool-call-parser": _BY_TEMPLATE,
     "--reasoning-parser": f"{_BY_TEMPLATE}; --set gateway.reasoning=NAME names another form of reasoning",
     "--enable-reasoning": _ALWAYS,
@@ -178,6 +199,7 @@ FLAGS: Mapping[str, str] = {
     "--task": _EMBEDDINGS,
     "--embeddings": _EMBEDDINGS,
     "--is-embedding": _EMBEDDINGS,
+    "--embedding": _EMBEDDINGS,
 }
 
 
@@ -209,6 +231,8 @@ class CommandWithHints(click.Command):
             for name in [error.option_name] if error.option_name in given else given:  # of "-tp", click names "-t"
                 if said := self.hint_for(name):
                     raise click.UsageError(f"{name}: unknown; {said}", ctx) from None
+            raise
+        except click.MissingParameter:  # its message names the parameter, and is made late
             raise
         except click.BadParameter as error:  # of a range, click says that 'x' is no valid integer range
             said = error.message.replace("integer range", "integer").replace("float range", "float")

@@ -21,7 +21,7 @@ import structlog
 from actors.gateway.settings import GatewaySettings
 from messages.run_dir import DEFAULT_PORT, run_dir_of, zeromq_endpoint
 from supervisor.directories.server import Server
-from supervisor.operator.server_search import on_this_machine
+from supervisor.operator.server_search import listens_everywhere, on_this_machine
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -195,7 +195,9 @@ def _commands(supervisor: str, flag: str, takes_chat: bool, has_keys: bool) -> l
 
 
 def _addresses(url: str, zeromq: str, zeromq_tcp: str) -> list[str]:
-    """The addresses for people and clients, each with what it is for."""
+    """The addresses for people and clients, each with what it is for. A server that listens everywhere is shown by an address
+    that programs on this machine can use, also in a certificate: nobody connects to 0.0.0.0."""
+    listens, url = url, on_this_machine(url)
     apis = (
         (f"{url}/", "in a browser: the server, live"),
         (f"{url}/docs", "in a browser: its HTTP API"),
@@ -203,6 +205,8 @@ def _addresses(url: str, zeromq: str, zeromq_tcp: str) -> list[str]:
         (url, "for clients of Anthropic and Ollama"),
     )
     lines = [f"{address:<{len(url) + 5}}    {api}" for address, api in apis]
+    if listens_everywhere(listens):
+        lines.append(f"{'':<{len(url) + 5}}    it listens on {listens}: other machines take a name or address of this one")
     tcp = [f"          {zeromq_tcp}    supervisor keys zeromq prints its public key, if it is encrypted"] if zeromq_tcp else []
     return [*(f"  {'' if index else 'HTTP':<6}  {line}" for index, line in enumerate(lines)), f"  ZeroMQ  {zeromq}", *tcp]
 

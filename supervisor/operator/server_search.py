@@ -19,7 +19,7 @@ _SOCKETS = Path("/proc/net/unix")
 _PATH_FIELD = 7  # of a line there
 _NAMES = ("/supervisor", custodian_socket(Path("/")))  # one of them is there while a supervisor is replaced
 
-_ANY, _LOOPBACK = ("0.0.0.0", "::"), ("127.0.0.1", "::1")  # noqa: S104: these are read, not listened on
+_ANY, _LOOPBACK = ("0.0.0.0", "::"), ("127.0.0.1", "::1")  # to be read, not to be listened on
 
 
 class _Served(msgspec.Struct):
@@ -47,10 +47,15 @@ def on_this_machine(url: str) -> str:
     """The same server for a client on this machine. With TLS by the name localhost: certificates have no address like 0.0.0.0,
     and seldom one of the loopback interface."""
     parts = urlsplit(url)
-    if parts.hostname in _ANY or (parts.scheme == "https" and parts.hostname in _LOOPBACK):
+    if listens_everywhere(url) or (parts.scheme == "https" and parts.hostname in _LOOPBACK):
         host = "localhost" if parts.scheme == "https" or parts.hostname == "::" else "127.0.0.1"
         return f"{parts.scheme}://{host}:{parts.port}"
     return url
+
+
+def listens_everywhere(url: str) -> bool:
+    """Whether a server with this address listens on every address of its machine."""
+    return urlsplit(url).hostname in _ANY
 
 
 def served_ports() -> list[int]:

@@ -2,7 +2,8 @@
 
     from the supervisor    `open`, as soon as it handles signals, and from then on as a sign of life; `keep NAME VALUE` with a
                            descriptor, for the next supervisor; `next`: make that one in advance; `fresh PID` with the
-                           parent's end of a link: this one waits already, and has the program that is on disk now
+                           parent's end of a link: this one waits already, and has the program that is on disk now;
+                           `spare PID` likewise, for one with the program of this supervisor
     from the parent        everything that is kept, then `exits`; later one `exits` for each process that the parent has reaped,
                            and `alive` for each sign of life
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 KEEP = b"keep "
 OPEN = b"open"
 NEXT = b"next"
-FRESH = b"fresh "
+FRESH, SPARE = b"fresh ", b"spare "
 ALIVE = b"alive"
 PACKET_BYTES = 16_384
 _ASK_EVERY_S = 2.0
@@ -83,6 +84,7 @@ class ParentLink:
         self.wants_next = False  # the parent shall make the next supervisor in advance
         self.kept: dict[str, Kept] = {}  # by name; from the parent, and `keep`
         self.successor: Successor | None = None  # that waits for this process to be the parent
+        self.make_spare: Callable[[], Successor | None] = lambda: None  # a next supervisor, where that takes milliseconds
         self.exits = Exits()
         self.on_parent_death: Callable[[], None] = lambda: None
         self.on_parent_frozen: Callable[[], None] = lambda: None
@@ -95,6 +97,7 @@ class ParentLink:
                 break
             name, _, value = packet[len(KEEP) :].decode().partition(" ")
             self.kept[name] = Kept(value, fds[0])
+        self._lacks_spare = bool(self.kept)  # the parent had one at most, and that is this process
 
     @property
     def has_parent(self) -> bool:
@@ -134,19 +137,31 @@ class ParentLink:
 
     def offer(self, fresh: Successor) -> None:
         """Let the parent take this one as the next supervisor, also in the program on disk. Raises: OSError."""
+        self._give(FRESH, fresh)
+
+    def _give(self, kind: bytes, waiting: Successor) -> None:
         assert self._socket is not None, "expected a parent"
-        socket.send_fds(self._socket, [FRESH + str(fresh.pid).encode()], [fresh.end.fileno()])
+        socket.send_fds(self._socket, [kind + str(waiting.pid).encode()], [waiting.end.fileno()])
+
+    def _give_spare(self) -> None:
+        """Let the parent have a next supervisor at once: this one may die as soon as the one before."""
+        if (made := self.make_spare()) is not None:
+            self._lacks_spare = False
+            with made.end, contextlib.suppress(OSError):  # a parent that is stopped reads nothing; what was made ends
+                self._give(SPARE, made)
 
     def beat(self) -> None:
         """Show the parent that this supervisor handles signals and messages, and notice a parent that does not answer. May be
         called often."""
         now_s = time.monotonic()
+        if self._lacks_spare and self._beat_s:  # what has to be done first is done
+            self._give_spare()
         if self._socket is not None and now_s - self._beat_s >= POLL_EVERY_S:
             self._beat_s = now_s
             with contextlib.suppress(OSError):  # a parent that is stopped reads nothing
                 self._socket.send(OPEN, socket.MSG_DONTWAIT)
                 if self.wants_next and now_s - self._asked_s >= _ASK_EVERY_S:
-                    self._asked_s = now_s
+                    self._asked_s, self._lacks_spare = now_s, False
                     self._socket.send(NEXT, socket.MSG_DONTWAIT)
             if self._parent_pid and self._silence.poll() > FROZEN_S:
                 self.on_parent_frozen()

@@ -5,6 +5,9 @@ nobody replaces a child that has died. The waiting process holds no lock, no lis
 its own; it dies with the parent while it waits. It runs the program as it was on disk when it was made, like the spares of
 children.
 
+A supervisor that follows another one makes the next one itself, by a fork of its fork server, and gives it to the parent: the
+parent's own fork would have to import the program first.
+
 Only the standard library is imported here, because the parent imports this file.
 """
 
@@ -20,6 +23,7 @@ from collections.abc import Callable
 from messages.outcomes import ExitCode
 from supervisor.parent.execution import STOP_SIGNALS
 from supervisor.parent.kernel import die_with, outlive_parent
+from supervisor.parent.link import FRESH, SPARE
 from supervisor.parent.process_sample import sample_of
 from supervisor.parent.unhurried import run_unhurried
 
@@ -38,7 +42,9 @@ class NextSupervisor:
 
     @property
     def is_missing(self) -> bool:
-        """True if another one may be made."""
+        """True if another one may be made. Only its link tells the end of one that a supervisor has made and reaps."""
+        if self.pid and self._has_ended():
+            self.died()
         return not self.pid and self._n_deaths < _MOST_DEATHS
 
     def make(self, let_go: Callable[[], None]) -> socket.socket | None:
@@ -62,12 +68,17 @@ class NextSupervisor:
         self.close()
         self.pid, self._end = pid, socket.socket(fileno=end)
 
-    def take_fresh(self, pid: int, end: int) -> None:
-        """A supervisor has started this process, with the program that is on disk now: it waits instead of the one before.
-        `end`: our end of its link."""
+    def take_given(self, packet: bytes, end: int) -> None:
+        """A supervisor has made a process that waits. `packet`: FRESH and its process id, if it has the program that is on disk
+        now: it waits instead of the one before; SPARE and its process id: it waits if no other one does. `end`: our end of its
+        link, without which it ends."""
+        kind, pid = packet[: len(FRESH)], int(packet[len(FRESH) :])
+        if kind == SPARE and not self.is_missing:
+            os.close(end)
+            return
         self.kill()
         self.go_on(pid, end)
-        self._is_fresh = True
+        self._is_fresh = kind == FRESH
 
     def for_new_program(self) -> tuple[int, int] | None:
         """What `go_on` needs in the program that is executed in this process now. One that has the old program is ended."""
@@ -79,7 +90,7 @@ class NextSupervisor:
     def take(self) -> tuple[int, socket.socket] | None:
         """The process id of the one that waits and the parent's end of its link, which belong to the caller; None if there is
         none that runs."""
-        if not self.pid:
+        if self.is_missing or not self.pid:
             return None
         sample = sample_of(self.pid)
         if sample is None or sample.is_suspended:
@@ -100,6 +111,15 @@ class NextSupervisor:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
+    def _has_ended(self) -> bool:
+        """True if its end of the link is closed."""
+        try:
+            return not self._end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:  # it had not read everything
+            return True
+
     def close(self) -> None:
         """Close the parent's end of the link."""
         self._end.close()
@@ -114,7 +134,7 @@ def _wait_needed(link: socket.socket) -> None:
     outlives the parent, whose place it takes."""
     usual = [(number, signal.signal(number, signal.SIG_IGN)) for number in STOP_SIGNALS]
     run_unhurried(_import_program)
-    importlib.import_module(_FORK_SERVER).launch_early()
+    importlib.import_module(_FORK_SERVER).launch_early_whole()
     if not link.recv(1, socket.MSG_PEEK):
         os._exit(ExitCode.DONE)
     outlive_parent()

@@ -32,7 +32,7 @@ from supervisor.log_stream import LogStream
 from supervisor.parent.execution import HANDLED, IGNORED, STOP_SIGNALS, ParentState, execute_parent, load_state
 from supervisor.parent.kept_descriptors import KeptDescriptors
 from supervisor.parent.kernel import adopt_descendants, children_of, die_with
-from supervisor.parent.link import ALIVE, FRESH, KEEP, NEXT, OPEN, PACKET_BYTES, ParentLink, pack_exits
+from supervisor.parent.link import ALIVE, FRESH, KEEP, NEXT, OPEN, PACKET_BYTES, SPARE, ParentLink, pack_exits
 from supervisor.parent.next_supervisor import NextSupervisor
 from supervisor.parent.orders import Orders
 from supervisor.parent.process_sample import sample_of
@@ -166,8 +166,8 @@ class Parent:
         self._silence.heard()
         if packet.startswith(KEEP) and fds:
             self._kept.keep(packet[len(KEEP) :], fds[0])
-        elif packet.startswith(FRESH) and fds:
-            self._next.take_fresh(int(packet[len(FRESH) :]), fds[0])
+        elif packet.startswith((FRESH, SPARE)) and fds:
+            self._next.take_given(packet, fds[0])
         elif packet == NEXT:
             self._is_next_wanted = True
         elif packet == OPEN:

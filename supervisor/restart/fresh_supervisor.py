@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from messages.outcomes import ExitCode
 from supervisor.children.entrypoint import ignore_signals, leave
-from supervisor.children.fork_server import SUPERVISOR_PROGRAM, launch_early, set_command_line, wait_early
+from supervisor.children.fork_server import SUPERVISOR_PROGRAM, launch_early_whole, set_command_line, wait_early
 from supervisor.parent.execution import PARENT_PROGRAM, STOP_SIGNALS
 from supervisor.parent.link import ParentLink, Successor
 from supervisor.parent.unhurried import run_unhurried
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> NoReturn:
     set_command_line([sys.executable, "-m", PARENT_PROGRAM])  # as that of other supervisors
     ignore_signals("supervisor")
     run_unhurried(_import_program)
-    launch_early()
+    launch_early_whole()
     wait_early(_FORK_SERVER_S)
     with contextlib.suppress(OSError):  # the other end is closed: the next line sees it
         link.send(_LOADED)

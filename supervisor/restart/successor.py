@@ -36,14 +36,14 @@ def become_supervisor(end: int) -> NoReturn:
         os._exit(ExitCode.DONE)
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    leave(program.resume(ParentLink(link)))
+    leave(program.resume(ParentLink(link, os.getppid())))
 
 
 def _fork_fork_server(link: socket.socket) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         if pid := os.fork():
-            keep_early(Launched(ForkedChild(pid), ours))
+            keep_early(Launched(ForkedChild(pid), ours, has_program=True))
             return
         ours.close()
         link.close()

@@ -10,6 +10,7 @@ import pytest
 from ops import doc_tables
 from ops.config_tables import settings_tables
 from ops.doc_tables import REPO, TABLES, first_sentence
+from ops.migration_tables import foreign_commands_table, foreign_flags_table
 from tests.support.architecture.source_tree import product_files
 
 MAX_PARAGRAPH_CHARACTERS = 600
@@ -72,3 +73,17 @@ def test_a_first_sentence_ends_at_its_full_stop() -> None:
     assert first_sentence("One thing.\n\nMore.") == "One thing"
     assert first_sentence("Reads x.toml and y. Never writes.") == "Reads x.toml and y"
     assert first_sentence("Is it\n    long? Yes.") == "Is it long?"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "supervisor keys add --tenant NAME",
+        "supervisor cache reset",
+        "supervisor check-config",
+        "supervisor stop",
+        "--log-format json",
+    ],
+)
+def test_a_command_in_a_table_for_users_of_other_servers_is_one_piece_of_code(code: str) -> None:
+    assert f"`{code}`" in foreign_commands_table() + foreign_flags_table()

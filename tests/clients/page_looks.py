@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page  # pyright: ignore[reportMissingImports]  a suite imports this
+from playwright.sync_api import Page, expect  # pyright: ignore[reportMissingImports]  a suite imports this
 
 _LEAST = 4.5  # WCAG 2.2, level AA, text of normal size
 
@@ -65,3 +65,20 @@ def out_of_reach(page: Page) -> list[str]:
         f"{_CONTROLS}.filter(one => one.dataset.nth).map(one => [+one.dataset.nth, one.outerHTML.slice(0, 120)])"
     )
     return [text for nth, text in html if nth not in seen]
+
+
+def notice_beside_the_key(page: Page, key: str) -> str:
+    """What the line for everybody says after a key that the server does not take; "" if it is hidden. The clock of the page is
+    replaced."""
+    page.clock.install()
+    page.fill("#key-text", key)
+    page.press("#key-text", "Enter")
+    expect(page.locator("#key-why")).to_contain_text("never did")
+    page.clock.run_for(5000)
+    notice = page.locator("#notice")
+    return notice.inner_text() if notice.is_visible() else ""
+
+
+def word_of_end(page: Page, how: str) -> str:
+    """The word with which the page begins to say that a process has ended so."""
+    return page.evaluate("how => import('/page/format.js').then(it => it.ending(how, 1).split(' ')[0])", how)

@@ -1,4 +1,4 @@
-"""The commands `supervisor` and `tardigrade` where PyPI's package supervisor comes first on Python's path."""
+"""The commands `supervisor` and `tardigrade`: where PyPI's package supervisor comes first on Python's path, and at Ctrl-C."""
 
 from __future__ import annotations
 
@@ -69,3 +69,12 @@ def test_what_the_removal_of_the_other_package_took_along_is_named(theirs: Path,
     refused = run("tardigrade", ours, theirs)
     assert refused.returncode == ExitCode.UNUSABLE
     assert "--force-reinstall --no-deps tardigrade-serve brings it back" in refused.stderr
+
+
+def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(tmp_path: Path) -> None:
+    package = tmp_path / "supervisor"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text("raise KeyboardInterrupt\n")
+    stopped = run("supervisor", tmp_path, REPO)
+    assert (stopped.returncode, stopped.stdout, stopped.stderr) == (ExitCode.FAULT, "", "\nAborted!\n")

@@ -66,13 +66,16 @@ def _new_request(fields: Mapping[str, Any], name: RequestName, call: Call, is_st
         if chat.prompt_logprobs is not None:
             raise invalid("prompt_logprobs", "none in a batch", chat.prompt_logprobs)
         return chat_request(chat, "chat", name, call.origin, call.ignored)
-    return prompt_request(read_body(raw, GenerateBody, ignored), name, call.origin, call.ignored)
+    body = read_body(raw, GenerateBody, ignored)
+    if body.prompt is None and body.tokens is None:
+        check_one_given(call.ignored, prompt=None, tokens=None, messages=None)
+    return prompt_request(body, name, call.origin, call.ignored)
 
 
 def prompt_request(body: GenerateBody, name: RequestName, origin: Origin, ignored: Sequence[str]) -> NewRequest:
     """The request of POST /v1/generate. Raises: Refusal."""
     _check_whole(body)
-    check_one_given(prompt=body.prompt, tokens=body.tokens)
+    check_one_given(ignored, prompt=body.prompt, tokens=body.tokens)
     return body.new_request(
         "generate",
         name,

@@ -173,6 +173,9 @@ def _nearest(http: HttpRequest) -> str:
     longer = [known for known in paths if known.startswith(f"{path}/")]  # of "/v1/chat": what one stopped short of
     near = longer if len(longer) == 1 else get_close_matches(path, paths, 1, NEAR)
     near = [_ELSEWHERE[path]] if path in _ELSEWHERE else near
+    if not near:  # of Azure's /openai/deployments/NAME/chat/completions: its end
+        ends = (known for known in paths if known.startswith(f"{_BASE}/") and path.endswith(known.removeprefix(_BASE)))
+        near = sorted(ends, key=len)[-1:]
     if not near:
         return "GET /docs shows them all" if len(same) > MOST_SHOWN else f"known are {', '.join(same)}"
     base = f" The base URL of a client of OpenAI ends with {_BASE}" if near[0] == f"{_BASE}{path}" else ""

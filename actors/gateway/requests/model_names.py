@@ -6,6 +6,7 @@ from actors.gateway.requests.refusals import Refusal, json_text
 from actors.gateway.settings import GatewaySettings
 
 _LATEST = ":latest"
+_OTHER_NAME = "; a start with --model-name gives it another name"
 
 
 def is_same_model(asked: str, served: str) -> bool:
@@ -17,7 +18,8 @@ def check_model(asked: str, settings: GatewaySettings) -> None:
     """Return if the model `asked` for is the one that generates text; an empty name asks for any. Raises: Refusal."""
     if asked and not is_same_model(asked, settings.model_name):
         is_embedding = bool(settings.embedding_model) and is_same_model(asked, settings.embedding_model)
-        raise _refusal(asked, settings.model_name, ", which computes embeddings only (/v1/embeddings)" if is_embedding else "")
+        hint = ", which computes embeddings only (/v1/embeddings)" if is_embedding else _OTHER_NAME
+        raise _refusal(asked, settings.model_name, hint)
 
 
 def check_embedding_model(asked: str, settings: GatewaySettings) -> None:

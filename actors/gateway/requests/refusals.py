@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -12,6 +12,7 @@ from messages.outcomes import CODE_BY_FINE_CODE, Code, FineCode, NoCode
 
 _MOST_CHARACTERS = 120  # of a value that a refusal shows
 _COME_BACK = "come back"
+_MOST_TOLD = 4  # unknown fields that one names
 _MOST_DEPTH = 4  # of nested lists and objects
 _NO_HEADERS: Mapping[str, str] = {}
 
@@ -123,13 +124,17 @@ def _beginning(value: Any, depth: int) -> Any:
     return value
 
 
-def check_one_given(**fields: object) -> None:
-    """Return if one of two fields is given and the other is None. Raises: Refusal naming the first."""
+def check_one_given(unknown: Sequence[str] = (), /, **fields: object) -> None:
+    """Return if one of two or more fields is given and the others are None. `unknown`: the names of fields that were passed
+    over, of which one may be meant. Raises: Refusal naming the first."""
     given = sum(value is not None for value in fields.values())
-    if given != 1:
-        first, second = fields
-        detail = f"{first}: expected exactly one of {first} and {second}, got {'both' if given else 'neither'}"
-        raise Refusal("invalid", detail, field=first)
+    if given == 1:
+        return
+    *names, last = fields
+    several, none = ("both", "neither") if len(names) == 1 else (str(given), "none")
+    passed_over = ", ".join(json_text(name) for name in unknown[:_MOST_TOLD])
+    got = several if given else f"{none}, and the unknown field {passed_over}" if passed_over else none
+    raise Refusal("invalid", f"{names[0]}: expected exactly one of {', '.join(names)} and {last}, got {got}", field=names[0])
 
 
 def stopped() -> Refusal:

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from gpu_workers.model_store.gguf_conversion import convert_gguf
 from gpu_workers.model_store.gguf_file import GgufFile, halves_from_pairs, hugging_face_name
+from gpu_workers.model_store.gguf_folder import FILE_LIST
 from gpu_workers.model_store.gguf_header import GgufError
 from gpu_workers.model_store.gguf_tokenizer import UnsupportedTokenizerError, merges_from_scores
 from gpu_workers.model_store.model_folder import CACHE_VARIABLE, ModelNotFoundError
@@ -228,6 +229,32 @@ def test_what_died_half_written_does_not_count(tmp_path: Path, cache: Path) -> N
     assert resolve_model(str(tmp_path / "tiny.gguf")).path == whole
     assert load_file(whole / "model.safetensors")
     assert not partial.exists()
+
+
+@pytest.mark.parametrize("name", ["tokenizer_config.json", "tokenizer.json", "config.json", "model.safetensors"])
+@pytest.mark.parametrize("has_list", [True, False])
+def test_a_folder_without_one_of_its_files_is_made_anew(name: str, has_list: bool, tmp_path: Path, cache: Path) -> None:
+    _write(tmp_path / "tiny.gguf")
+    whole = resolve_model(str(tmp_path / "tiny.gguf")).path
+    assert whole is not None
+    before = {file.name: file.read_bytes() for file in whole.iterdir()}
+    (whole / name).unlink()
+    if not has_list:  # as in a folder of an earlier release
+        (whole / FILE_LIST).unlink()
+    assert resolve_model(str(tmp_path / "tiny.gguf")).path == whole
+    assert {file.name: file.read_bytes() for file in whole.iterdir()} == before
+    assert sorted(path.suffix for path in (cache / "models").iterdir() if path != whole) == [".lock"]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", FILE_LIST])
+def test_a_folder_with_a_file_that_is_cut_off_is_made_anew(name: str, tmp_path: Path, cache: Path) -> None:
+    _write(tmp_path / "tiny.gguf")
+    whole = resolve_model(str(tmp_path / "tiny.gguf")).path
+    assert whole is not None
+    before = (whole / name).read_bytes()
+    (whole / name).write_bytes(before[: len(before) // 2])
+    assert resolve_model(str(tmp_path / "tiny.gguf")).path == whole
+    assert (whole / name).read_bytes() == before
 
 
 def test_a_failed_conversion_leaves_nothing(tmp_path: Path, cache: Path) -> None:

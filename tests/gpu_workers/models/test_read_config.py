@@ -15,7 +15,7 @@ import pytest
 from gpu_workers.model_store.config_keys import ModelConfigError
 from gpu_workers.model_store.gguf_config import hugging_face_config
 from gpu_workers.model_store.gguf_file import GgufFile
-from gpu_workers.model_store.gguf_folder import folder_of_gguf
+from gpu_workers.model_store.gguf_folder import FILE_LIST, folder_of_gguf
 from gpu_workers.model_store.gguf_header import GgufError, GgufHeader
 from gpu_workers.model_store.gguf_types import BLOCKS
 from gpu_workers.model_store.model_folder import ModelNotFoundError
@@ -173,7 +173,10 @@ def test_a_converted_model_is_found_without_what_converts(tmp_path: Path, monkey
     monkeypatch.setenv("TARDIGRADE_CACHE", str(tmp_path / "cache"))
     path = tmp_path / "tiny.gguf"
     _write_gguf(path)
-    folder_of_gguf(path, "tiny").mkdir(parents=True)
+    folder = folder_of_gguf(path, "tiny")
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{}")
+    (folder / FILE_LIST).write_text('{"config.json": 2}')
     script = "import sys; from gpu_workers.models.resolve import fetch_folder, find_model; print(" + (
         "fetch_folder(find_model(sys.argv[1]), print).name, sys.modules.keys() & {'gguf', 'tokenizers', 'safetensors'})"
     )

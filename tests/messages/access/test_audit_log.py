@@ -82,3 +82,11 @@ def test_parameters_that_are_too_long_are_left_out(tmp_path: Path) -> None:
     append_audit(path, record(0, text="x" * 10_000))
     (line,) = lines_of(path)
     assert (line.parameters, line.detail, line.action) == ({}, "left out: too long", "keys add")
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_that_nobody_reads_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device"):
+        append_audit(path, record(1))

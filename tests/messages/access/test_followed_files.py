@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def test_what_the_system_refuses_is_tried_again_and_said_once(tmp_path: Path, mo
         raise OSError(errno.EMFILE, "Too many open files")
 
     with monkeypatch.context() as context:
-        context.setattr(Path, "open", refuse)
+        context.setattr(os, "open", refuse)
         for is_new in (True, False):
             assert files.are_due()
             with pytest.raises(FileRefused) as refusal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -77,3 +78,11 @@ def test_a_process_that_never_ends_its_change_holds_up_no_other(tmp_path: Path, 
     assert read_tenants(path) == {"acme": ACME}
     change_tenants(path, lambda found: {})
     assert read_tenants(path) == {}
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_in_place_of_the_file_is_refused_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "tenants.json"
+    os.mkfifo(path, 0o600)
+    with pytest.raises(ConfigError, match="file of tenants"):
+        read_tenants(path)

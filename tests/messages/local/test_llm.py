@@ -83,7 +83,7 @@ def test_errors_are_exceptions(llm: LLM) -> None:
     ("options", "said"),
     [
         ({"model": "nonsense"}, r"^model: nonsense: no such file or folder; expected smollm2, "),
-        ({"tensor_parallel_size": 2}, r"^--tensor-parallel-size: unknown; here it is --tp"),
+        ({"tensor_parallel_size": 2}, r"^tensor_parallel_size: unknown; here it is tp$"),
         ({"set": {"worker.threadss": 1}}, r"^worker.threadss: unknown key; did you mean worker.threads\?"),
     ],
 )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from messages.errors import ConfigError
-from messages.local.start_flags import start_flags
+from messages.local.start_flags import in_keywords, start_flags
 from supervisor.config.config_file import table_of
 
 
@@ -44,3 +44,19 @@ def test_a_key_of_the_configuration_is_read_as_it_was_given(value: object) -> No
 def test_a_value_that_no_flag_can_have_is_refused(options: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         start_flags(options)
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("No such option '--max-len'. Did you mean '--max-length'?", "No such option 'max_len'. Did you mean 'max_length'?"),
+        ("--enforce-eager: unknown; here it is --set worker.cuda_graphs=false",
+         'enforce_eager: unknown; here it is set={"worker.cuda_graphs": False}'),
+        ("--swap-space: unknown; here it is --host-cache BYTES", "swap_space: unknown; here it is host_cache BYTES"),
+        ("--api-key: unknown; here it is --api-keys; `supervisor keys add` makes a key",
+         "--api-key: unknown; here it is --api-keys; `supervisor keys add` makes a key"),
+        ("worker.thread: unknown key", "worker.thread: unknown key"),
+    ],
+)  # fmt: skip
+def test_what_the_server_says_of_flags_is_told_in_keywords(said: str, shown: str) -> None:
+    assert in_keywords(said) == shown

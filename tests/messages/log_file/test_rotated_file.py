@@ -68,3 +68,11 @@ def test_a_process_that_is_stopped_while_it_renames_lets_the_file_grow_to_a_boun
 def test_a_full_disk_or_a_missing_directory_is_an_error_of_this_line(place: str) -> None:
     with pytest.raises(OSError, match="No s"):
         RotatedFile(LogFile(place, 0)).append(LINE)
+
+
+@pytest.mark.timeout(60)
+def test_a_pipe_that_nobody_reads_is_an_error_and_no_wait(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="No such device"):
+        RotatedFile(LogFile(str(path), 0)).append(LINE)

@@ -145,6 +145,17 @@ def test_a_command_of_an_operator_that_has_ended_is_no_lost_link() -> None:
     assert lines == []
 
 
+def test_a_child_that_answers_late_because_it_starts_is_no_lost_link() -> None:
+    mailbox, outbox = MemoryMailbox(MemoryNetwork(), "supervisor/0", 1), Outbox("worker/0.0", 1, link=1)
+    with capture_logs() as lines:
+        mailbox._core.note_lost(outbox, is_reconnected=True)
+        assert (mailbox.statistics().links_lost, lines) == (0, [])
+        outbox.handle_answer(LinkAnswer(link=1, handled=0, wanted=0))
+        mailbox._core.note_lost(outbox, is_reconnected=True)
+    assert mailbox.statistics().links_lost == 1
+    assert [line["peer"] for line in lines] == ["worker/0.0"]
+
+
 def lose_once(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     """Let the message with this number be lost when it arrives for the first time."""
     arrive, is_lost = mailbox_core.MailboxCore.arrive, [False]

@@ -27,7 +27,7 @@ def test_a_tenant_is_set_listed_and_removed(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "240")
     done = run(tmp_path, "set", "acme", "--weight", "2", "--requests-per-min", "60")
     assert done.stdout == "acme: weight 2, requests_per_min 60, all else by default\n"
-    assert done.stderr == "No key belongs to acme yet: supervisor keys add --tenant acme\n"
+    assert done.stderr == f"No key belongs to acme yet: supervisor keys add --tenant acme --state-dir {tmp_path}\n"
     assert read_tenants(tmp_path / TENANT_FILE) == {"acme": TenantPolicy(weight=2.0, requests_per_min=60)}
     CliRunner().invoke(main, ["keys", "add", "--tenant", "acme", "--state-dir", str(tmp_path)])
     assert run(tmp_path, "set", "acme", "--priority", "-5").stderr == ""
@@ -43,7 +43,26 @@ def test_a_tenant_whose_keys_are_all_revoked_has_none(tmp_path: Path) -> None:
     key = CliRunner().invoke(main, ["keys", "add", "--tenant", "acme", "--state-dir", str(tmp_path)]).stdout
     key_id = key_id_of(key.strip())
     assert CliRunner().invoke(main, ["keys", "revoke", key_id, "--state-dir", str(tmp_path)]).exit_code == 0
-    assert run(tmp_path, "set", "acme").stderr == "No key belongs to acme yet: supervisor keys add --tenant acme\n"
+    said = run(tmp_path, "set", "acme").stderr
+    assert said == f"No key belongs to acme yet: supervisor keys add --tenant acme --state-dir {tmp_path}\n"
+
+
+def test_the_command_for_a_key_is_about_the_same_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("supervisor.access.place.run_dir_with", lambda _: tmp_path / "none")
+    said = CliRunner().invoke(main, ["tenants", "set", "acme", "--port", "8123"]).stderr
+    assert said == "No key belongs to acme yet: supervisor keys add --tenant acme --port 8123\n"
+    said = CliRunner().invoke(main, ["tenants", "set", "acme", "--port", "8000"]).stderr
+    assert said == "No key belongs to acme yet: supervisor keys add --tenant acme\n"
+
+
+def test_a_state_directory_that_cannot_be_made_is_told_with_its_flag(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for command in (["tenants", "set", "acme"], ["keys", "add", "--tenant", "acme"]):
+        done = CliRunner().invoke(main, [*command, "--state-dir", str(tmp_path / "file" / "state")])
+        assert done.exit_code == 2
+        assert done.stderr.startswith("supervisor: state_dir: expected a directory where ")
+        assert done.stderr.endswith("got Not a directory; --state-dir names another one\n")
 
 
 def test_a_running_server_is_followed_to_its_own_state_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ def test_the_figures_are_there_as_json(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--load nothing", "load: expected numbers above 0 as in"),
+        ("--load nothing", "load: expected numbers above 0 of requests/s, prompt tokens and output tokens, as in"),
         ("--gpu H20", "gpu: expected one of B200"),
         ("--gpu H200 --gpus 0", "gpus: expected 1 or more with --gpu, got 0"),
         ("--gpu H200 --measure", "measure: expected no --gpu"),

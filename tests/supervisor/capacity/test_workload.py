@@ -15,6 +15,7 @@ from supervisor.capacity.workload import OfferedLoad, parse_load
     [
         ("5 requests/s, 512 prompt tokens, 128 output tokens", OfferedLoad(5, 512, 128)),
         ("128 output,512 prompt ,  0.5 requests per second", OfferedLoad(0.5, 512, 128)),
+        ("5 rps, 512 prompt, 128 output", OfferedLoad(5, 512, 128)),
         ("90 requests/min, 10 tokens in, 1 out", OfferedLoad(1.5, 10, 1)),
     ],
 )
@@ -34,5 +35,5 @@ def test_what_a_plan_prints_is_read_again(load: OfferedLoad) -> None:
      "-5 requests/s, 512 prompt, 128 output", "5 requests/s, 512 prompt, 1e9 output", "nan requests/s, 1 prompt, 1 output"],
 )  # fmt: skip
 def test_all_else_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ConfigError, match="load: expected numbers above 0 as in"):
+    with pytest.raises(ConfigError, match="load: expected numbers above 0 of requests/s, prompt tokens and output tokens, "):
         parse_load(text)

@@ -13,11 +13,15 @@ from supervisor.doctor.facts import DirectoryFacts, DriverFacts, HostFacts
 MIB = 1 << 20
 GOOD_DIR = DirectoryFacts(path="/var/lib/tardigrade", exists=True)
 GOOD_GPU = DriverFacts(devices=2, driver="580.65", torch_cuda="13.0")
-GOOD = HostFacts(python=(3, 12), gpu=GOOD_GPU, run_dir=GOOD_DIR, state_dir=GOOD_DIR)
+GOOD = HostFacts(python=(3, 12), gpu=GOOD_GPU, run_dir=GOOD_DIR, state_dir=GOOD_DIR, model_cache=GOOD_DIR)
 
 
 def gpu(**changes: Any) -> dict[str, Any]:
     return {"gpu": msgspec.structs.replace(GOOD_GPU, **changes)}
+
+
+def cache(**changes: Any) -> dict[str, Any]:
+    return {"model_cache": msgspec.structs.replace(GOOD_DIR, **changes)}
 
 
 def state(**changes: Any) -> dict[str, Any]:
@@ -54,6 +58,9 @@ BAD: list[tuple[str, Verdict, dict[str, Any], str]] = [
     ("state directory", Verdict.FAILURE, state(is_writable=False), "may not write"),
     ("state directory", Verdict.WARNING, state(file_system="tmpfs"), "reboot"),
     ("state directory", Verdict.WARNING, state(file_system="nfs4"), "another machine"),
+    ("model cache", Verdict.WARNING, {"model_cache": None}, "no home folder"),
+    ("model cache", Verdict.WARNING, cache(is_writable=False), "may not write"),
+    ("model cache", Verdict.WARNING, cache(free_bytes=500 * MIB), "500 MiB"),
     ("disk space", Verdict.WARNING, state(free_bytes=500 * MIB), "500 MiB"),
     ("disk space", Verdict.FAILURE, state(free_files=3), "3 files"),
     ("disk speed", Verdict.WARNING, state(sync_ms=45.0), "45 ms"),

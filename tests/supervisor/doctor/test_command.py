@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
+
 from supervisor.doctor.checks import CHECKS
 from supervisor.doctor.collect import collect
 from tests.support.supervisor.command_line import call
@@ -41,3 +43,15 @@ def test_facts_of_this_machine(tmp_path: Path) -> None:
     assert facts.state_dir.file_system
     assert not facts.run_dir.exists
     assert collect("127.0.0.1", 0, tmp_path / ("x" * 120), tmp_path, is_ours=False).run_dir_excess
+
+
+def test_it_looks_at_the_folder_of_converted_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TARDIGRADE_CACHE", str(tmp_path / "cache"))
+    cache = collect("127.0.0.1", 0, tmp_path / "run", tmp_path, is_ours=False).model_cache
+    assert cache is not None
+    assert (cache.path, cache.is_writable) == (str(tmp_path / "cache"), True)
+
+
+def test_a_directory_that_cannot_be_looked_at_counts_as_missing(tmp_path: Path) -> None:
+    longer_than_any_name = tmp_path / ("x" * 300)
+    assert not collect("127.0.0.1", 0, tmp_path / "run", longer_than_any_name, is_ours=False).state_dir.exists

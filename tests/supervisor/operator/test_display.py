@@ -127,7 +127,9 @@ def test_commands_reach_a_server_that_listens_everywhere() -> None:
     zeromq, tls = "ipc:///run/zeromq-0", "--cacert server.pem"
     text = serving_text("m", "https://0.0.0.0:8000", zeromq, 1.0, tls_flags=tls, zeromq_tcp="tcp://0.0.0.0:5555")
     assert "curl -N --cacert server.pem https://localhost:8000/v1/" in text
-    assert "  https://0.0.0.0:8000/v1 " in text
+    assert "  https://localhost:8000/v1 " in text
+    assert "  it listens on https://0.0.0.0:8000: other machines take a name or address of this one\n" in text
+    assert "listens" not in serving_text("m", "http://192.168.1.2:8000", zeromq, 1.0)
     assert "\n          tcp://0.0.0.0:5555    supervisor keys zeromq" in text
     assert "curl -N http://127.0.0.1:8000/v1/" in serving_text("m", "http://0.0.0.0:8000", zeromq, 1.0)
     assert "curl -N http://192.168.1.2:8000/v1/" in serving_text("m", "http://192.168.1.2:8000", zeromq, 1.0)

@@ -35,8 +35,9 @@ def wait_prepared(server: RealServer) -> int:
     while True:
         report = server.status()
         known = {server.supervisor_pid, *(child.pid for child in report.children)}
-        waiting = [pid for pid in children_of(server.parent_pid) - known if os.getsid(pid) == pid]
-        found = [pid for pid in waiting if "supervisor.children.entrypoint" not in Path(f"/proc/{pid}/cmdline").read_text()]
+        there = (children_of(server.parent_pid) | children_of(server.supervisor_pid)) - known
+        waiting = [pid for pid in there if os.getsid(pid) == pid]
+        found = [pid for pid in waiting if "supervisor.children" not in Path(f"/proc/{pid}/cmdline").read_text()]
         if found:
             return found[0]
         assert time.monotonic() < end_s

@@ -50,7 +50,7 @@ async def batch(services: Services, call: Call) -> ASGIApp:
         raise invalid("stream", "false on this route", True)
     if body.requests is not None:
         return await _full_requests(services, call, body)
-    check_one_given(prompts=body.prompts, tokens=body.tokens)
+    check_one_given(call.ignored, prompts=body.prompts, tokens=body.tokens, requests=body.requests)
     name = "prompts" if body.tokens is None else "tokens"
     n_prompts, max_batch = len(body.prompts or body.tokens or ()), services.settings.max_batch
     if not 1 <= n_prompts <= max_batch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -47,7 +48,7 @@ async def tokenize(services: Services, call: Call) -> ASGIApp:
     """POST /tokenize: the token ids of a text or a conversation, {"count", "max_model_len", "tokens", "token_strs"}."""
     body = await read(services, call, TokenizeBody)
     check_model(body.model or "", services.settings)
-    tokens = await _tokens(services, body)
+    tokens = await _tokens(services, body, call.ignored)
     strings = await services.admission.builder.encoder.texts_of(tokens) if body.return_token_strs else None
     size = {"count": len(tokens), "max_model_len": services.settings.max_length}
     return json_response({**size, "tokens": tokens, "token_strs": strings}, ignored=call.ignored)
@@ -70,9 +71,9 @@ async def tokenizer_info(services: Services, call: Call) -> ASGIApp:
     )
 
 
-async def _tokens(services: Services, body: TokenizeBody) -> list[int]:
+async def _tokens(services: Services, body: TokenizeBody, ignored: Sequence[str]) -> list[int]:
     encoder = services.admission.builder.encoder
-    check_one_given(prompt=body.prompt, messages=body.messages)
+    check_one_given(ignored, prompt=body.prompt, messages=body.messages)
     if body.messages is not None:
         if body.add_special_tokens:
             raise invalid("add_special_tokens", "false with messages, whose template writes them", True)

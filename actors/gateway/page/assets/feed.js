@@ -11,7 +11,7 @@ const AGAIN_MS = 150; // from one try to the next, so that the first after a con
 const MOST_AGAIN_MS = 1000;
 const HIDDEN_MS = 20000; // a tab that nobody sees for this time costs the server nothing
 
-/** Call `onSnapshot` with each snapshot, and `onLost` whenever the connection is lost or refused. Never ends. */
+/** Call `onSnapshot` with each snapshot, and `onLost` whenever the connection is lost. Never ends. */
 export async function follow(onSnapshot, onLost) {
   let tries = 0;
   for (;;) {
@@ -22,7 +22,11 @@ export async function follow(onSnapshot, onLost) {
     try {
       await one(Math.min(CONNECT_MS * longer, MOST_CONNECT_MS), (snapshot) => { tries = 0; onSnapshot(snapshot); });
     } catch (error) {
-      if (error.status === 401) await askKey();
+      if (error.status === 401) { // the server answers, and says that it wants a key or another one
+        await askKey();
+        tries = 0;
+        continue;
+      }
     }
     onLost();
     await pause(Math.max(0, began + Math.min(AGAIN_MS * longer, MOST_AGAIN_MS) - performance.now()));

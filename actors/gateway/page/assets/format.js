@@ -29,6 +29,16 @@ export function lasting(seconds) {
   return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d`;
 }
 
+/** How long ago a life ended and why. It `died`, unless it ended as it was told to, as in a rolling restart. */
+export function ending(lastExit, ageS) {
+  return `${wasTold(lastExit) ? "ended" : "died"} ${lasting(ageS)} ago: ${lastExit}`;
+}
+
+/** Whether a life ended as it was told to. */
+export function wasTold(lastExit) {
+  return lastExit === "exit status 0";
+}
+
 /** Bytes: 512 kB, 48 MB, 1.4 GB. */
 export function bytes(value) {
   if (value == null) return NOTHING;

@@ -1,7 +1,7 @@
 // What happened to the actors, from one snapshot to the next.
 
 import { make } from "./dom.js";
-import { clock, lasting } from "./format.js";
+import { clock, lasting, wasTold } from "./format.js";
 
 const MOST = 60;
 
@@ -54,11 +54,11 @@ function ofActor(before, now) {
   const found = [];
   if (now.life > before.life) {
     const cause = now.last_exit || "its last life is over";
-    found.push(["bad", `${now.name}: ${cause}`]);
+    found.push([wasTold(now.last_exit) ? "idle" : "bad", `${now.name}: ${cause}`]);
   }
   if (now.state === "ready" && (before.state !== "ready" || now.life > before.life)) {
     const gone = now.last_exit_age_s - now.uptime_s; // from the proof of its death until the next process
-    const after = gone > 0 && gone < 3600 ? `, started ${lasting(gone)} after its death` : "";
+    const after = gone > 0 && gone < 3600 ? `, started ${lasting(gone)} after its end` : "";
     found.push(["good", `${now.name} is ready: life ${now.life}${after}`]);
   } else if (now.state !== before.state && now.state !== "ready") {
     found.push(["idle", `${now.name} is ${now.state}`]);

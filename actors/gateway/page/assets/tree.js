@@ -1,7 +1,7 @@
-// The tree of actors: who lives, in which life, and of what the last one died.
+// The tree of actors: who lives, in which life, and of what the last one ended.
 
 import { keep, make, say } from "./dom.js";
-import { bytes, lasting } from "./format.js";
+import { bytes, ending, lasting } from "./format.js";
 
 const TONES = { ready: "good", draining: "warn", drained: "warn", stopping: "warn", dead: "bad", ending: "bad" };
 const TITLES = { clients: "Clients", services: "Services" };
@@ -39,7 +39,7 @@ function branchesOf(actors) {
 }
 
 function shownOf(actor) {
-  const died = actor.last_exit ? `died ${lasting(actor.last_exit_age_s)} ago: ${actor.last_exit}` : "";
+  const ended = actor.last_exit ? ending(actor.last_exit, actor.last_exit_age_s) : "";
   const facts = [
     ["life", `${actor.life}; ${actor.restarts_left} deaths at once before the server gives up`],
     ["last heartbeat", `${lasting(actor.beat_age_s)} ago`],
@@ -48,14 +48,14 @@ function shownOf(actor) {
   ];
   if (actor.steps) facts.push(["steps", actor.steps.toLocaleString("en")]);
   if (actor.pid) facts.unshift(["process", actor.pid]);
-  if (died) facts.push(["last death", died]);
+  if (ended) facts.push(["last end", ended]);
   if (actor.retired) facts.push(["retired", actor.retired]);
   return {
     ...actor,
     facts,
     tone: actor.retired ? "bad" : actor.cordon ? "warn" : TONES[actor.state] ?? "warn",
     brief: actor.state === "ready" ? `life ${actor.life}, ${lasting(actor.uptime_s)}` : `life ${actor.life}`,
-    note: actor.retired || actor.cordon || (actor.state === "ready" ? died : actor.phase || died),
+    note: actor.retired || actor.cordon || (actor.state === "ready" ? ended : actor.phase || ended),
     isFresh: actor.life > 1 && actor.uptime_s < FRESH_S,
   };
 }

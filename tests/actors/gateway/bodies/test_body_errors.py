@@ -166,6 +166,15 @@ def test_exactly_one_of_two_fields() -> None:
             check_one_given(prompt=tokens and "x", tokens=tokens)
 
 
+def test_what_was_passed_over_may_be_what_was_meant() -> None:
+    with pytest.raises(Refusal, match=r'of prompt and tokens, got neither, and the unknown field "inputs"$'):
+        check_one_given(["inputs"], prompt=None, tokens=None)
+    with pytest.raises(Refusal, match=r'of prompt, tokens and messages, got none, and the unknown field "a", "b", "c", "d"$'):
+        check_one_given(["a", "b", "c", "d", "e"], prompt=None, tokens=None, messages=None)
+    with pytest.raises(Refusal, match=r"of prompt, tokens and messages, got 2$"):
+        check_one_given(prompt="", tokens=[], messages=None)
+
+
 def test_only_the_beginning_of_a_large_value_is_shown() -> None:
     deep: Any = []
     for _ in range(5000):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from actors.gateway.custody.held import Held
 from actors.gateway.custody.hold import Custodian, HeldResponse, Hold
 from tests.support.gateway.fake_scheduler import oracle
 from tests.support.gateway.gateway_rig import rig
@@ -16,14 +17,15 @@ class Noting(Custodian):
         self.responses: list[HeldResponse] = []
         self.n_told = 0  # of them, when it was told at once
 
-    def put(self, hold: Hold) -> None:
+    def put(self, hold: Held) -> None:
+        assert isinstance(hold, Hold)
         assert hold.response is not None
         self.responses.append(hold.response)
 
     def tell(self) -> None:
         self.n_told = len(self.responses)
 
-    def drop(self, hold: Hold) -> None:
+    def drop(self, hold: Held) -> None:
         pass
 
 

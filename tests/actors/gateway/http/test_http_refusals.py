@@ -106,7 +106,8 @@ async def test_wrong_method_and_unknown_path_in_openais_shape(method: str, path:
 
 
 ELSEWHERE = [("/v1/v1/messages", "/v1/messages"), ("/v1/api/chat", "/api/chat"), ("/reset_prefix_cache", "/v1/cache/reset")]
-ELSEWHERE += [("/invocations", "/v1/chat/completions")]
+ELSEWHERE += [("/invocations", "/v1/chat/completions"), ("/openai/deployments/m/chat/completions", "/v1/chat/completions")]
+ELSEWHERE += [("/openai/deployments/m/embeddings", "/v1/embeddings"), ("/engines/m/completions", "/v1/completions")]
 
 
 ABSENT = [

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from tests.clients.page_looks import faint_texts, out_of_reach
+from tests.clients.page_looks import faint_texts, notice_beside_the_key, out_of_reach, word_of_end
 
 LIVE = "/v1/live?stream=true"
 LONGEST_S = 2.0  # from the silence of a gateway to the last of these tries
@@ -136,6 +136,7 @@ def test_it_shows_the_server(looked: Looked) -> None:
     expect(page.locator(".tile")).to_have_count(6)
     expect(page.locator(".plot canvas")).to_have_count(4)
     expect(page.locator(".plot-box").first).to_have_attribute("aria-label", re.compile("Tokens per second .* now tokens/s"))
+    assert [word_of_end(page, how) for how in ("exit status 0", "killed by SIGKILL")] == ["ended", "died"]
     page.screenshot(path=f"{OUT}-wide.png")
 
 
@@ -275,7 +276,8 @@ def test_a_key_is_asked_for_and_shows_only_what_is_its_own(looked: Looked) -> No
     page, others = looked.page(), looked.page()
     expect(page.locator("#key-dialog")).to_be_visible()
     assert page.locator("#tree details").count() == 0
-    for key, who in (("sk-wrong", page), (user, page), (admin, others)):
+    assert notice_beside_the_key(page, "sk-wrong") == ""
+    for key, who in ((user, page), (admin, others)):
         who.fill("#key-text", key)
         who.press("#key-text", "Enter")
     expect_live(page)

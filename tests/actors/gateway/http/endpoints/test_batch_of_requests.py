@@ -130,6 +130,33 @@ async def test_one_wrong_request_refuses_all_by_name(wrong: dict[str, Any], fiel
         assert (await http.post("/v1/batch", json=right)).status_code == 200, "a refusal leaves nothing behind"
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        (
+            "/v1/batch",
+            {"requests": [{"custom_id": "a", "url": "/v1/chat/completions", "body": {"messages": []}}]},
+            "requests[0].prompt: expected exactly one of prompt, tokens and messages, got none, and the unknown field "
+            '"custom_id", "url", "body"',
+        ),
+        ("/v1/batch", {"max_tokens": 2}, "prompts: expected exactly one of prompts, tokens and requests, got none"),
+        (
+            "/v1/generate",
+            {"inputs": "x"},
+            'prompt: expected exactly one of prompt and tokens, got neither, and the unknown field "inputs"',
+        ),
+        (
+            "/tokenize",
+            {"text": "x"},
+            'prompt: expected exactly one of prompt and messages, got neither, and the unknown field "text"',
+        ),
+    ],
+)
+async def test_what_a_client_of_another_server_sends_as_its_prompt_is_named(path: str, body: dict[str, Any], said: str) -> None:
+    async with rig() as r, r.http() as http:
+        assert (await http.post(path, json=body)).json()["error"]["message"] == said
+
+
 async def test_a_batch_survives_its_gateway_and_is_computed_once(tmp_path: Path) -> None:
     requests = [{"prompt": "ab", "max_tokens": 5}, {"prompt": "cd", "max_tokens": 8}]
     asked = {"json": {"requests": requests, "temperature": 0}, "headers": {"Idempotency-Key": "mine"}}
