@@ -27,10 +27,6 @@ class Splitting(msgspec.Struct, frozen=True, omit_defaults=True):
 class WholeSplitter(Splitter):
     """Everything is content."""
 
-    @property
-    def is_reasoning(self) -> bool:
-        return False
-
     def push(self, text: str) -> list[TextPiece]:
         return [TextPiece(Channel.CONTENT, text)] if text else []
 
@@ -43,10 +39,6 @@ class SplitterChain(Splitter):
 
     def __init__(self, first: Splitter, second: Splitter) -> None:
         self._first, self._second = first, second
-
-    @property
-    def is_reasoning(self) -> bool:
-        return self._first.is_reasoning
 
     def push(self, text: str) -> list[TextPiece]:
         return self._split(self._first.push(text))

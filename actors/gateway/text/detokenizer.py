@@ -7,7 +7,7 @@ vocabulary uses the tokenizers library's decode stream.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from tokenizers import Tokenizer
@@ -84,15 +84,24 @@ class ByteText(Detokenizer):
 
 
 class StreamText(Detokenizer):
-    """For any other vocabulary: the tokenizers library's decode stream. `context`: the last ids of the prompt."""
+    """For any other vocabulary: the tokenizers library's decode stream. `context`: the last ids of the prompt.
 
-    def __init__(self, tokenizer: Tokenizer, context: Sequence[int], *, skips_special: bool = True) -> None:
+    `special`: the ids that the library leaves out with `skips_special`, as `special_ids` finds them. It decodes all ids since
+    the last text again with each id, so an answer that goes on with its end token would take the square of its length.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, context: Sequence[int], *, skips_special: bool = True, special: Collection[int] = ()
+    ) -> None:
         self._tokenizer, self._skips_special = tokenizer, skips_special
+        self._left_out = special if skips_special else ()
         self._context = list(context)[-_CONTEXT_TOKENS:]
         self._stream = DecodeStream(ids=self._context, skip_special_tokens=self._skips_special)
         self._pending: list[int] = []
 
     def push(self, token: int) -> str:
+        if not self._pending and token in self._left_out:
+            return ""
         self._pending.append(token)
         try:
             text = self._stream.step(self._tokenizer, token)
@@ -124,6 +133,11 @@ def texts_of(detokenizer: Detokenizer, ids: Sequence[int]) -> list[str]:
     if texts:
         texts[-1] += detokenizer.flush()
     return texts
+
+
+def special_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """The ids of special tokens, which are not shown unless a client asks for them."""
+    return frozenset(token for token, added in tokenizer.get_added_tokens_decoder().items() if added.special)
 
 
 def byte_table(tokenizer: Tokenizer) -> list[bytes] | None:

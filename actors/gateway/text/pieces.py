@@ -17,11 +17,6 @@ class TextPiece(NamedTuple):
 class Splitter(Protocol):
     """Splits one text. Invariant: the texts of the channels do not depend on how the text was cut into parts."""
 
-    @property
-    def is_reasoning(self) -> bool:
-        """True if the next character belongs to the reasoning, as far as is known."""
-        ...
-
     def push(self, text: str) -> list[TextPiece]:
         """Take the next part of the text; returns what it makes certain, in order."""
         ...

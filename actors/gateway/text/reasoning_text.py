@@ -6,10 +6,9 @@ from enum import Enum
 
 import msgspec
 
+from actors.gateway.text.blank_run import BLANKS, BlankRun
 from actors.gateway.text.pieces import Channel, Splitter, TextPiece
 from actors.gateway.text.stop_strings import held_length
-
-_BLANKS = " \t\r\n"
 
 
 class ReasoningMarks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,29 +35,39 @@ class ReasoningSplitter(Splitter):
     """
 
     def __init__(self, marks: ReasoningMarks) -> None:
-        self._marks, self._held = marks, ""
+        self._marks, self._held, self._blanks = marks, "", BlankRun()
         self._part = _Part.REASONING if marks.is_open else _Part.BEFORE
         self._has_text = False  # some of the reasoning has been returned
         self._may_repeat = marks.is_open  # some models write the first mark although the prompt ends with it
 
     @property
     def is_reasoning(self) -> bool:
+        """True if the next character belongs to the reasoning, as far as is known."""
         return self._part is _Part.REASONING
+
+    @property
+    def is_over(self) -> bool:
+        """True if no text that follows belongs to the reasoning."""
+        return self._part in (_Part.AFTER, _Part.CONTENT)
 
     def push(self, text: str) -> list[TextPiece]:
         if self._part is _Part.CONTENT:
             return self._pieces("", text)
-        self._held += text
+        if self._blanks.keeps(text):
+            return []
+        self._held += self._blanks.take() + text
         reasoning = ""
         if self._part is _Part.BEFORE:
             self._begin()
         if self._part is _Part.REASONING:
             reasoning = self._reason()
         if self._part is _Part.AFTER:
-            self._held = self._held.lstrip(_BLANKS)
+            self._held = self._held.lstrip(BLANKS)
             if self._held:
                 self._part = _Part.CONTENT
-        return self._pieces(reasoning, self._take() if self._part is _Part.CONTENT else "")
+        content = self._take() if self._part is _Part.CONTENT else ""
+        self._blanks.may_begin(self._held, text)
+        return self._pieces(reasoning, content)
 
     def flush(self) -> list[TextPiece]:
         rest = self._take()
@@ -71,12 +80,12 @@ class ReasoningSplitter(Splitter):
         return [*pieces, TextPiece(Channel.CONTENT, content)] if content else pieces
 
     def _take(self) -> str:
-        held, self._held = self._held, ""
+        held, self._held = self._held + self._blanks.take(), ""
         return held
 
     def _begin(self) -> None:
         """Decide whether the text begins with the first mark, as soon as it can be known."""
-        bare, begin = self._held.lstrip(_BLANKS), self._marks.begin
+        bare, begin = self._held.lstrip(BLANKS), self._marks.begin
         if bare.startswith(begin):
             self._part, self._held = _Part.REASONING, bare[len(begin) :]
         elif not begin.startswith(bare):
@@ -85,14 +94,14 @@ class ReasoningSplitter(Splitter):
     def _reason(self) -> str:
         """The reasoning that is certain now; goes on to the next part at the second mark."""
         if not self._has_text:
-            self._held = self._held.lstrip(_BLANKS)
+            self._held = self._held.lstrip(BLANKS)
             if self._may_repeat and self._is_first_mark_repeated():
                 return ""
         head, mark, rest = self._held.partition(self._marks.end)
         if mark:
             self._part, self._held = _Part.AFTER, rest
-            return head.rstrip(_BLANKS)
-        n_safe = len(self._held[: len(self._held) - held_length(self._held, (self._marks.end,))].rstrip(_BLANKS))
+            return head.rstrip(BLANKS)
+        n_safe = len(self._held[: len(self._held) - held_length(self._held, (self._marks.end,))].rstrip(BLANKS))
         safe, self._held = self._held[:n_safe], self._held[n_safe:]
         self._has_text = self._has_text or bool(safe)
         return safe
@@ -101,6 +110,6 @@ class ReasoningSplitter(Splitter):
         """True while the text may still repeat the first mark, which is removed."""
         begin = self._marks.begin
         if self._held.startswith(begin):
-            self._held, self._may_repeat = self._held[len(begin) :].lstrip(_BLANKS), False
+            self._held, self._may_repeat = self._held[len(begin) :].lstrip(BLANKS), False
             return False
         return begin.startswith(self._held)

@@ -50,8 +50,8 @@ class SplitMessageEvents(MessageEvents):
 
     def _pass(self, number: int) -> None:
         """The client has the events of the tokens before `number`: which blocks they began is all that matters."""
-        for known in range(self._split.n_read, number):
-            self._events(self._split.of_token(known))
+        if self._split.n_read < number:
+            self._events(self._split.pass_to(number))
 
     def _events(self, pieces: list[TextPiece]) -> list[bytes]:
         events: list[bytes] = []

@@ -12,7 +12,15 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from actors.gateway.text.chat_template import ChatTemplate, TemplateError
-from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table, whole_texts, with_special
+from actors.gateway.text.detokenizer import (
+    ByteText,
+    Detokenizer,
+    StreamText,
+    byte_table,
+    special_ids,
+    whole_texts,
+    with_special,
+)
 from actors.gateway.text.models.model_files import eos_tokens, read_json, template_source, token_text
 from actors.gateway.text.models.text_model import MOST_TOKENS, TextModel, TextTooLong
 from actors.gateway.text.reasoning_formats import AUTO, marks_of
@@ -111,7 +119,11 @@ class FolderText(TextModel):
     def detokenizer(self, prompt: np.ndarray, *, skips_special: bool = True) -> Detokenizer:
         if self._table is not None:
             return ByteText(self._table, self._texts) if skips_special else ByteText(*self._tables_with_special)
-        return StreamText(self.tokenizer, prompt[-8:].tolist(), skips_special=skips_special)
+        return StreamText(self.tokenizer, prompt[-8:].tolist(), skips_special=skips_special, special=self._special_ids)
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        return special_ids(self.tokenizer)
 
     @cached_property
     def _tables_with_special(self) -> tuple[list[bytes], list[str | None]]:

@@ -12,10 +12,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from actors.gateway.text.blank_run import BLANKS, BlankRun
 from actors.gateway.text.pieces import Channel, Splitter, TextPiece
 from actors.gateway.text.stop_strings import held_length
 
-_BLANKS = " \t\r\n"
 _NAME = re.compile(r'"name"\s*:\s*("(?:[^"\\]|\\.)*")')
 WAIT = None  # of `CallSplitter.next_of`: more text decides
 
@@ -34,22 +34,23 @@ class CallSplitter(Splitter):
     def __init__(self, names: Collection[str]) -> None:
         self.names = frozenset(names)
         self.held, self.out = "", list[TextPiece]()
+        self._blanks = BlankRun()  # after `held`
         self.begun = ""  # the text of the call that is being read, from its mark on
         self._read: Callable[[], bool] = self._read_start
         self._is_after_call = False
 
-    @property
-    def is_reasoning(self) -> bool:
-        return False
-
     def push(self, text: str) -> list[TextPiece]:
-        self.held += text
+        if self._blanks.keeps(text):
+            return []
+        self.held += self._blanks.take() + text
         while self._read():
             pass
+        self._blanks.may_begin(self.held, text)
         out, self.out = self.out, []
         return out
 
     def flush(self) -> list[TextPiece]:
+        self.held += self._blanks.take()
         if self._read in (self._read_start, self._read_content):
             self._say(self.held)
         else:
@@ -88,7 +89,7 @@ class CallSplitter(Splitter):
 
     def peek_of(self, *expected: str) -> str | None:
         """Which of these texts comes next, after white space. WAIT: more text is needed to say; "": none."""
-        bare = self.held.lstrip(_BLANKS)
+        bare = self.held.lstrip(BLANKS)
         found = next((text for text in expected if bare.startswith(text)), "")
         return WAIT if not found and any(text.startswith(bare) for text in expected) else found
 
@@ -109,7 +110,7 @@ class CallSplitter(Splitter):
         self.begun, self.held = self.begun[:-n], self.begun[-n:] + self.held
 
     def _read_start(self) -> bool:
-        bare = self.held.lstrip(_BLANKS)
+        bare = self.held.lstrip(BLANKS)
         for mark in self.first_marks:
             if bare.startswith(mark):
                 return self._begin(len(self.held) - len(bare), mark)
@@ -119,26 +120,26 @@ class CallSplitter(Splitter):
 
     def _read_content(self) -> bool:
         if self._is_after_call:
-            self.held = self.held.lstrip(_BLANKS)
+            self.held = self.held.lstrip(BLANKS)
         found = [(at, -len(mark), mark) for mark in self.marks if (at := self.held.find(mark)) >= 0]
         if found:
             at, _, mark = min(found)
             return self._begin(at, mark)
         safe = len(self.held) - held_length(self.held, self.marks)
-        safe = len(self.held[:safe].rstrip(_BLANKS))
+        safe = len(self.held[:safe].rstrip(BLANKS))
         self._say(self.held[:safe])
         self.held = self.held[safe:]
         return False
 
     def _begin(self, at: int, mark: str) -> bool:
-        content, stop = self.held[:at].rstrip(_BLANKS), at + len(mark)
+        content, stop = self.held[:at].rstrip(BLANKS), at + len(mark)
         self._say(content)
         self.begun, self.held = self.held[len(content) : stop], self.held[stop:]
         return self.go(lambda: self.after_mark(mark))
 
     def _say(self, text: str) -> None:
         if self._is_after_call:
-            text = text.lstrip(_BLANKS)
+            text = text.lstrip(BLANKS)
         if text:
             self.out.append(TextPiece(Channel.CONTENT, text))
             self._is_after_call = False
@@ -150,10 +151,6 @@ class FewCalls(Splitter):
     def __init__(self, splitter: Splitter, most: int) -> None:
         self._splitter, self._most = splitter, most
         self._n_calls = 0
-
-    @property
-    def is_reasoning(self) -> bool:
-        return self._splitter.is_reasoning
 
     def push(self, text: str) -> list[TextPiece]:
         return self._first_ones(self._splitter.push(text))
@@ -180,10 +177,6 @@ class ForcedCalls(Splitter):
 
     def __init__(self, splitter: Splitter, names: Collection[str]) -> None:
         self._splitter, self._names = splitter, frozenset(names)
-
-    @property
-    def is_reasoning(self) -> bool:
-        return self._splitter.is_reasoning
 
     def push(self, text: str) -> list[TextPiece]:
         return self._splitter.push(text)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from actors.gateway.text.blank_run import BLANKS
 from actors.gateway.text.pieces import Channel, TextPiece
 from actors.gateway.text.tools.call_splitter import WAIT, CallSplitter, json_text
 
@@ -29,12 +30,12 @@ class JsonSpan:
 
     def __init__(self) -> None:
         self.at, self.depth = 0, 0  # what has been read, and how many brackets are open there
-        self._is_in_string = False
+        self.is_in_string = False  # there
 
     def find_end(self, text: str, floor: int) -> int:
         """The position after the bracket that closes all but `floor` open ones; -1: it has not come. `text`: as before, or
         longer."""
-        while found := (_IN_STRING if self._is_in_string else _STRUCTURE).search(text, self.at):
+        while found := (_IN_STRING if self.is_in_string else _STRUCTURE).search(text, self.at):
             character = found[0]
             if character == "\\":
                 if found.end() >= len(text):
@@ -44,7 +45,7 @@ class JsonSpan:
                 continue
             self.at = found.end()
             if character == '"':
-                self._is_in_string = not self._is_in_string
+                self.is_in_string = not self.is_in_string
             elif character in "{[":
                 self.depth += 1
             else:
@@ -92,10 +93,14 @@ class JsonCallSplitter(CallSplitter):
         return found is not WAIT and (self._read_object() if found else self.fail())
 
     def _read_object(self) -> bool:
-        self._span = JsonSpan()
+        self._span, self._n_undecided = JsonSpan(), 0  # so many characters of the head have not decided what it is
         return self.go(self._read_head)
 
     def _read_head(self) -> bool:
+        new = self.held[self._n_undecided :]
+        if self._n_undecided and ('"' not in new if self._span.is_in_string else not new.strip(BLANKS)):
+            self._n_undecided = len(self.held)  # more of a text that has not ended, or blanks, decide nothing either
+            return False
         if head := _HEAD.match(self.held):
             if head[1] not in self.names:
                 return self.fail()
@@ -108,6 +113,7 @@ class JsonCallSplitter(CallSplitter):
             return self.fail()
         end = self._span.find_end(self.held, 0)
         if end < 0:
+            self._n_undecided = len(self.held)
             return False
         called = _call_of(self.held[:end])
         if called is None or called[0] not in self.names:

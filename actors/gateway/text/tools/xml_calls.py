@@ -14,6 +14,7 @@ The outer mark may be left out. A JSON object within it is read as Hermes writes
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 
 from actors.gateway.text.pieces import Channel, TextPiece
@@ -21,7 +22,9 @@ from actors.gateway.text.tools.call_splitter import WAIT, json_text
 from actors.gateway.text.tools.json_calls import Hermes
 
 _FUNCTION, _PARAMETER = "<function=", "<parameter="
-_VALUE_ENDS = ("</parameter>", _PARAMETER, "</function>")
+_PARAMETER_END = "</parameter>"
+_VALUE_END = re.compile("|".join((_PARAMETER_END, _PARAMETER, "</function>")))
+_OVERLAP = len(_PARAMETER_END) - 1  # characters of the longest end that may have come without its last one
 
 
 class QwenXml(Hermes):
@@ -74,17 +77,18 @@ class QwenXml(Hermes):
         self._key, end, _ = self.held.partition(">")
         if end:
             self.take(len(self._key) + 1)
+            self._n_searched = 0  # characters of the value, in which it does not end
             return self.go(self._read_value)
         return False
 
     def _read_value(self) -> bool:
-        found = min(((at, end) for end in _VALUE_ENDS if (at := self.held.find(end)) >= 0), default=None)
+        found = _VALUE_END.search(self.held, max(self._n_searched - _OVERLAP, 0))
         if found is None:
+            self._n_searched = len(self.held)
             return False
-        at, end = found
-        value = self.take(at).removeprefix("\n").removesuffix("\n")
-        if end == _VALUE_ENDS[0]:
-            self.take(len(end))
+        value = self.take(found.start()).removeprefix("\n").removesuffix("\n")
+        if found[0] == _PARAMETER_END:
+            self.take(len(_PARAMETER_END))
         shown = f"{self._before}{json_text(self._key)}: {self._json_of(value)}"
         self.out.append(TextPiece(Channel.ARGUMENTS, shown))
         self._before = ", "

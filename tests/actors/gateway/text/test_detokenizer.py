@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table, whole_texts
+from actors.gateway.text.detokenizer import ByteText, Detokenizer, StreamText, byte_table, special_ids, whole_texts
 from actors.gateway.text.models.served_text import load_text_model
 
 EMOJI = "👩‍👩‍👧 naïve Ελλάδα 日本語 🇩🇪 e\u0301 \U0001f9ec"
@@ -121,6 +121,20 @@ def test_byte_fallback_gives_the_whole_text_without_half_characters(parts: list[
 def test_byte_fallback_survives_any_ids(ids: list[int]) -> None:
     """No sequence of ids raises, though the library itself does when the decoded text gets shorter; and a replay is equal."""
     assert pieces_of(StreamText(BYTE_FALLBACK, [257]), ids) == pieces_of(StreamText(BYTE_FALLBACK, [257]), ids)
+
+
+@given(st.lists(st.sampled_from(["▁the", "a", "é", "</s>", "<s>"]), max_size=20), st.booleans())
+def test_special_tokens_are_left_out_without_waiting_for_text(parts: list[str], skips_special: bool) -> None:
+    tokenizer = byte_fallback_tokenizer()
+    tokenizer.add_special_tokens(["</s>", "<s>"])
+    ids = [tokenizer.token_to_id(part) or 0 for part in parts]
+    special, context = special_ids(tokenizer), [tokenizer.token_to_id("a") or 0]
+    stream = StreamText(tokenizer, context, skips_special=skips_special, special=special)
+    pieces = [stream.push(token) for token in ids]
+    assert not stream._pending, "no id is decoded again with the next one"
+    assert pieces == pieces_of(StreamText(tokenizer, context, skips_special=skips_special), ids)[:-1]
+    whole = tokenizer.decode(context + ids, skip_special_tokens=skips_special)
+    assert "".join(pieces) == whole.removeprefix("a")
 
 
 def test_a_folder_with_a_tokenizer_is_read(tmp_path: Path) -> None:

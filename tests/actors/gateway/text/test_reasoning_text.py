@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from actors.gateway.text.channels import Splitting
 from actors.gateway.text.pieces import Channel, TextPiece
-from actors.gateway.text.reasoning_text import ReasoningMarks
+from actors.gateway.text.reasoning_text import ReasoningMarks, ReasoningSplitter
 
 MARKS = ReasoningMarks("<think>", "</think>")
 OPEN = ReasoningMarks("<think>", "</think>", is_open=True)
@@ -68,3 +68,21 @@ def test_the_channels_do_not_depend_on_how_the_text_is_cut(words: list[str], mar
 def test_reasoning_that_is_not_shown_is_left_out() -> None:
     hidden = ReasoningMarks("<think>", "</think>", is_shown=False)
     assert split(hidden, list("<think>secret</think>told")) == {Channel.REASONING: "", Channel.CONTENT: "told"}
+
+
+class _CountedReasoning(ReasoningSplitter):
+    """Counts the characters that it has to look at in the reasoning."""
+
+    n_read = 0
+
+    def _reason(self) -> str:
+        self.n_read += len(self._held)
+        return super()._reason()
+
+
+@pytest.mark.parametrize(("end", "blanks"), [("</think>", ""), ("more", "\n  " * 500), ("", "\n  " * 500)])
+def test_blanks_without_an_end_are_read_once(end: str, blanks: str) -> None:
+    splitter = _CountedReasoning(OPEN)
+    pieces = [piece for part in ["text", *["\n  "] * 500, end] for piece in splitter.push(part)] + splitter.flush()
+    assert "".join(piece.text for piece in pieces) == "text" + blanks + end.removesuffix("</think>")
+    assert splitter.n_read <= 3 * 1600

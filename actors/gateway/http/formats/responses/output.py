@@ -78,7 +78,7 @@ class OutputWalk:
     def __init__(self, sequence: GrowingSequence, model: TextModel, *, with_logprobs: bool = True) -> None:
         """`sequence`: of a request with a `splitting`. `with_logprobs`: the items have log probabilities if it has any."""
         self._sequence, self._model, self._split = sequence, model, SplitText(sequence)
-        self._with_logprobs = with_logprobs
+        self._shows_logprobs = with_logprobs and sequence.wants_logprobs
         self._tools = _called_in(sequence)
         self._n_told = self._n_calls = 0  # tokens before which nothing is held back; calls that have begun
         self._open: OutputItem | None = None
@@ -113,7 +113,9 @@ class OutputWalk:
         return self.output
 
     def _pass(self, number: int) -> None:
-        for known in range(self._split.n_read, number):
+        if not self._shows_logprobs and self._split.n_read < number:
+            self._steps(self._split.pass_to(number), number)
+        for known in range(self._split.n_read, number):  # each token has its log probabilities
             self._steps(self._split.of_token(known), known + 1)
 
     def _steps(self, pieces: list[TextPiece], n_tokens: int) -> list[Step]:
@@ -157,7 +159,7 @@ class OutputWalk:
         """`text` comes from tokens `first` .. `stop` - 1."""
         item = self._open
         assert item is not None, "it has begun"
-        shows_them = self._with_logprobs and item.kind is ItemKind.MESSAGE
+        shows_them = self._shows_logprobs and item.kind is ItemKind.MESSAGE
         found = logprobs_of(self._sequence, first, stop, self._model) if shows_them else ()
         item.text += text
         item.logprobs += found

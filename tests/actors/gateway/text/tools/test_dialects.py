@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.gateway.text.pieces import Channel
-from actors.gateway.text.tools import python_calls
+from actors.gateway.text.tools import json_calls, python_calls, xml_calls
 from actors.gateway.text.tools.dialects import Dialect, ToolRules, dialect_of
+from actors.gateway.text.tools.json_calls import Hermes
 
 NAMES = ["get_weather", "now"]
 ARGUMENTS = '{"city": "Paris \\"{[", "days": [1, {"a": 2}]}'
@@ -151,6 +152,10 @@ class _CountedSearches:
         self.n_read += max((found.end() if found else len(text)) - at, 0)
         return found
 
+    def match(self, text: str) -> re.Match[str] | None:
+        self.n_read += len(text)
+        return self._pattern.match(text)
+
 
 def test_a_long_call_in_python_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = _CountedSearches(python_calls._STRUCTURE)
@@ -158,6 +163,48 @@ def test_a_long_call_in_python_is_read_once(monkeypatch: pytest.MonkeyPatch) -> 
     text = "[now(a=[" + ", ".join(f"{{'k{i}': '({i}) \\\\'}}" for i in range(200)) + "])]"
     assert [name for name, _ in split(P, list(text))] == [Channel.CALL, Channel.ARGUMENTS]
     assert counted.n_read <= len(text)
+
+
+def test_a_long_value_within_marks_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = _CountedSearches(xml_calls._VALUE_END)
+    monkeypatch.setattr(xml_calls, "_VALUE_END", counted)
+    lines = [f"line {i} of a file < and </para, which has a hundred characters or so in it, {'x' * 30}\n" for i in range(200)]
+    found = split(X, ["<function=get_weather><parameter=city>", *lines, "</parameter></function>"])
+    assert parts_of(found) == [("get_weather", json.dumps({"city": "".join(lines).removesuffix("\n")}))]
+    assert counted.n_read <= 2 * sum(map(len, lines))
+
+
+@pytest.mark.parametrize("dialect", [H, L])
+@pytest.mark.parametrize(
+    ("begin", "more", "end"), [("{", "\n  ", "}"), ('{"name', "less", '": 1}'), ('{"type":', "\n  ", " 2}")]
+)
+def test_what_may_be_a_call_without_an_end_is_read_once(
+    monkeypatch: pytest.MonkeyPatch, dialect: Dialect, begin: str, more: str, end: str
+) -> None:
+    head, key = _CountedSearches(json_calls._HEAD), _CountedSearches(json_calls._FIRST_KEY)
+    monkeypatch.setattr(json_calls, "_HEAD", head)
+    monkeypatch.setattr(json_calls, "_FIRST_KEY", key)
+    parts = ["<tool_call>" if dialect is H else "", begin, *[more] * 500, end]
+    assert split(dialect, parts) == [(Channel.CONTENT, "".join(parts))]
+    assert max(head.n_read, key.n_read) <= 3 * len("".join(parts))
+
+
+class _CountedContent(Hermes):
+    """Counts the characters that it has to look at in the content."""
+
+    n_read = 0
+
+    def _read_content(self) -> bool:
+        self.n_read += len(self.held)
+        return super()._read_content()
+
+
+@pytest.mark.parametrize("end", ["and more", "<tool_call", ""])
+def test_blanks_without_an_end_are_read_once(end: str) -> None:
+    splitter = _CountedContent(NAMES)
+    pieces = [piece for part in ["text", *["\n  "] * 500, end] for piece in splitter.push(part)] + splitter.flush()
+    assert "".join(piece.text for piece in pieces) == "text" + "\n  " * 500 + end
+    assert splitter.n_read <= 3 * 1600
 
 
 def test_only_the_first_calls_are_shown() -> None:
