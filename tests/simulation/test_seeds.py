@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,8 @@ from tests.support.simulation.world import simulate
 
 _SEEDS_PER_TEST = 20
 _hit: Count = Counter()  # in this process, and at the end in others
-_N_TESTS = 1 if DEPTH == 1 else 20 * DEPTH  # 2,000 seeds in `make test-long`
+_N_TESTS = 1 if DEPTH == 1 else 100  # 2,000 seeds in `make test-long`
+_SEEK_S = 300.0
 _HALVES = ("even blocks", "odd blocks")  # one for each process of `make test-long`
 
 
@@ -53,11 +55,14 @@ def test_every_promise_holds(block: int, hits: Path) -> None:
 @pytest.mark.long
 @pytest.mark.xdist_group(_HALVES[0])
 def test_every_fault_hits_every_edge_once(hits: Path) -> None:
-    """Pairs that the seeds above, here and in the other process, have not hit are sought, each in runs of its own."""
+    """Pairs that the seeds above, here and in the other process, have not hit are sought, each in runs of its own, as far as
+    the time goes: this test has what the tests of servers leave of the cores."""
     for file in hits.glob("*.json"):
         _hit.update((edge, Fault(value)) for edge, value in json.loads(file.read_text()))
-    never = []
+    never, until_s = [], time.monotonic() + _SEEK_S
     for pair in coverage.missing(_hit):
+        if time.monotonic() > until_s:
+            break
         has_hit = False
         for outcome in coverage.seek(pair):
             assert not outcome.problems, f"seed {outcome.seed}, seeking {pair}"
