@@ -15,13 +15,12 @@ from typing import Any
 
 import msgspec
 
-from messages.access.private_file import give_to_owner, is_locked_within
+from messages.access.private_file import APPEND, give_to_owner, is_locked_within
 
 AUDIT_FILE = "audit.log"  # in the state directory
 MOST_BYTES = 8 << 20  # of one file
 N_OLD = 4  # files that are kept beside it
 _MOST_LINE_BYTES = 4096  # longer parameters are left out
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader is an error, no wait
 _LOCK_S = 1.0  # longest wait for another process that renames the files; if it was stopped, the file grows meanwhile
 
 
@@ -63,7 +62,7 @@ def append_audit(path: Path, record: AuditRecord) -> None:
     with suppress(FileNotFoundError):
         if path.stat().st_size + len(line) > MOST_BYTES:
             _rotate(path, len(line))
-    fd = os.open(path, _APPEND, 0o600)
+    fd = os.open(path, APPEND, 0o600)
     try:
         give_to_owner(fd, path.parent)
         os.write(fd, line)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from messages.errors import ConfigError
 
+# of a file to whose end lines are written; a pipe without a reader is an error, and nobody waits for one
+APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 Signature = tuple[int, int, int, int] | None
 _MOST_BYTES = 64 << 20
 _LOCK_S = 5.0

@@ -12,12 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from messages.access.private_file import give_to_owner
+from messages.access.private_file import APPEND, give_to_owner
 
 LOG_FILE = "server.log"  # in the state directory
 N_OLD = 3  # files that are kept beside the newest one
 LEAST_BYTES = 1 << 20  # of all files together
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe without a reader is an error, no wait
 _EXCESS = 2  # a file never grows beyond so many times its limit, also while a process that renames it is stopped
 
 
@@ -64,7 +63,7 @@ class RotatedFile:
             self._is_torn = bool(data)
 
     def _open(self) -> int:
-        fd = os.open(self._path, _APPEND, 0o600)
+        fd = os.open(self._path, APPEND, 0o600)
         with suppress(OSError):
             give_to_owner(fd, self._path.parent)
         return fd

@@ -40,9 +40,9 @@ class NextSupervisor:
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._n_deaths, self._is_fresh = 0, False
 
-    @property
-    def is_missing(self) -> bool:
-        """True if another one may be made. Only its link tells the end of one that a supervisor has made and reaps."""
+    def look(self) -> bool:
+        """Look whether the one that waits has ended: only its link tells that where a supervisor has made it and reaps it.
+        Returns True if another one may be made."""
         if self.pid and self._has_ended():
             self.died()
         return not self.pid and self._n_deaths < _MOST_DEATHS
@@ -73,7 +73,7 @@ class NextSupervisor:
         now: it waits instead of the one before; SPARE and its process id: it waits if no other one does. `end`: our end of its
         link, without which it ends."""
         kind, pid = packet[: len(FRESH)], int(packet[len(FRESH) :])
-        if kind == SPARE and not self.is_missing:
+        if kind == SPARE and not self.look():
             os.close(end)
             return
         self.kill()
@@ -90,7 +90,8 @@ class NextSupervisor:
     def take(self) -> tuple[int, socket.socket] | None:
         """The process id of the one that waits and the parent's end of its link, which belong to the caller; None if there is
         none that runs."""
-        if self.is_missing or not self.pid:
+        self.look()
+        if not self.pid:
             return None
         sample = sample_of(self.pid)
         if sample is None or sample.is_suspended:

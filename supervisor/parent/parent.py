@@ -153,7 +153,7 @@ class Parent:
         """Make the next supervisor in advance. Returns True in it, as soon as it is needed."""
         self._is_next_wanted = False
         with contextlib.suppress(OSError):  # the supervisor asks again
-            if self._next.is_missing and (end := self._next.make(self.close)) is not None:
+            if self._next.look() and (end := self._next.make(self.close)) is not None:
                 self._other = end
                 return True
         return False

@@ -87,7 +87,7 @@ def test_a_spare_waits_if_nobody_else_does_and_a_fresh_one_replaces_it() -> None
     following.take_given(SPARE + str(first.pid).encode(), first.end)
     following.take_given(SPARE + str(second.pid).encode(), second.end)
     assert second.process.wait(DEADLINE_S) == 0, "its link is closed"
-    assert (following.pid, following.is_missing) == (first.pid, False)
+    assert (following.pid, following.look()) == (first.pid, False)
     following.take_given(FRESH + str(fresh.pid).encode(), fresh.end)
     assert first.process.wait(DEADLINE_S) == -signal.SIGKILL
     taken = following.take()
@@ -104,7 +104,7 @@ def test_one_whose_end_another_process_has_reaped_is_missing() -> None:
     spare.process.kill()
     spare.process.wait(DEADLINE_S)
     assert following.take() is None
-    assert following.is_missing
+    assert following.look()
     following.close()
 
 
