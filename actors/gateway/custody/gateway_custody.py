@@ -19,7 +19,7 @@ import structlog
 
 from actors.gateway.custody.held import Held
 from actors.gateway.custody.hold import Custodian, HeldResponse, LeftConnection
-from actors.gateway.custody.kept_request import connection_key
+from actors.gateway.custody.kept_request import connection_of
 from messages.descriptors.async_client import AsyncDescriptorClient
 from messages.descriptors.client import KeptDescriptor
 from messages.descriptors.packets import MAX_BATCH, Change, close_all
@@ -218,14 +218,14 @@ class GatewayCustody(Custodian):
 
 def _left_connections(found: list[KeptDescriptor]) -> list[LeftConnection]:
     """What the custodian has returned, as connections. Descriptors that belong to none are closed."""
-    requests = {connection_key(kept.key): kept.descriptor for kept in found if connection_key(kept.key) is not None}
-    connections = (kept for kept in found if connection_key(kept.key) is None)
+    requests = {of: kept.descriptor for kept in found if (of := connection_of(kept.key)) is not None}
+    connections = (kept for kept in found if connection_of(kept.key) is None)
     left = [one for kept in connections if (one := _read(kept, requests)) is not None]
     close_all(list(requests.values()))
     return left
 
 
-def _read(kept: KeptDescriptor, requests: dict[str | None, int]) -> LeftConnection | None:
+def _read(kept: KeptDescriptor, requests: dict[str, int]) -> LeftConnection | None:
     """A connection that the custodian has returned, with its request, which is taken out of `requests`; None, with the
     descriptor closed, when what it has noted cannot be read."""
     try:
@@ -234,4 +234,4 @@ def _read(kept: KeptDescriptor, requests: dict[str | None, int]) -> LeftConnecti
     except (msgspec.DecodeError, OSError):
         close_all([kept.descriptor])
         return None
-    return LeftConnection(kept.key, one, response, requests.pop(kept.key, None) if response.is_computed_again else None)
+    return LeftConnection(kept.key, one, response, requests.pop(kept.key, None) if response.n_tries else None)

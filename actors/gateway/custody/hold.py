@@ -33,16 +33,16 @@ class HeldResponse(msgspec.Struct, frozen=True, array_like=True, gc=False):
     read_bytes: int  # bytes read from it until the request was complete; -1: more than this request had been read
     keeps_alive: bool  # the connection stays open after the response
     origin: str = ""  # of the web page that may read the response, whose headers name it
-    # of the request (`Request.runs`) when the newest part of the response was written; of one that is computed again, how often
-    run: int = 0
+    run: int = 0  # of the request (`Request.runs`) when the newest part of the response was written
     has_chunks: bool = True  # a stream is chunked; False: it ends with the connection (HTTP/1.0)
-    is_computed_again: bool = False  # no journal has the request: the successor computes the answer from its bytes
+    # no journal has the request, and so many incarnations have computed the answer from its bytes; 0: a journal has it
+    n_tries: int = 0
 
 
 @dataclass(frozen=True)
 class LeftConnection:
     """A connection that an earlier incarnation has left: its key at the custodian, the socket, its newest response, and the
-    descriptor of the bytes of its request if the answer is computed again from them."""
+    descriptor of the bytes of its request if no journal has it."""
 
     key: str
     socket: socket.socket
@@ -96,13 +96,13 @@ class AnswerHold(Protocol):
         ...
 
     @property
-    def is_again(self) -> bool:
-        """True if this request was accepted before, as `begin_computing` says it: by an earlier incarnation."""
+    def was_accepted(self) -> bool:
+        """True if an earlier incarnation has accepted this request."""
         ...
 
-    def begin_computing(self, request: str, message: Callable[[], bytes]) -> None:
-        """The answer to this request is computed and then sent as a whole; no journal has it. If this process dies before, the
-        next one computes it from `message`, the bytes of the HTTP request."""
+    def begin_computing(self, request: str, http_request: Callable[[], bytes]) -> None:
+        """This request is accepted, and no journal has it; its answer is computed and then sent as a whole. If this process
+        dies before that, the next one computes the answer. `http_request`: the bytes of the HTTP request."""
         ...
 
 
@@ -114,7 +114,7 @@ def answer_hold(scope: Scope) -> AnswerHold | None:
 def was_accepted(scope: Scope) -> bool:
     """True for the request of an ASGI call that an earlier incarnation has accepted, so that nothing refuses it now."""
     hold = answer_hold(scope)
-    return hold is not None and hold.is_again
+    return hold is not None and hold.was_accepted
 
 
 class Hold(Held):
@@ -129,7 +129,7 @@ class Hold(Held):
         self._custodian, self._transport = custodian, transport
         self.key, self.fd = key, fd
         self.response: HeldResponse | None = resumed
-        self._message: KeptRequest | None = None
+        self._kept_request: KeptRequest | None = None
         self._is_resumed = resumed is not None and bool(resumed.request)  # the next answer to begin is that one
         if resumed is not None:
             custodian.put(self)
@@ -149,7 +149,7 @@ class Hold(Held):
         is_alone: bool,
         keeps_alive: bool,
         has_chunks: bool = True,
-        is_computed_again: bool = False,
+        n_tries: int = 0,
     ) -> None:
         """An answer begins; the fields are those of `HeldResponse`. `is_alone`: nothing has been read after its request."""
         if self._is_resumed:
@@ -161,7 +161,7 @@ class Hold(Held):
             return
         base = counts.written_bytes + self._transport.get_write_buffer_size()
         read_bytes = counts.read_bytes if is_alone else -1
-        about = keeps_alive, origin, run, has_chunks, is_computed_again
+        about = keeps_alive, origin, run, has_chunks, n_tries
         self.response = HeldResponse(request, path, start, base, read_bytes, *about)
         self._custodian.put(self)
 
@@ -173,28 +173,28 @@ class Hold(Held):
             self.response = msgspec.structs.replace(self.response, run=run)
             self._custodian.put(self)
 
-    def keep(self, message: KeptRequest) -> None:
+    def keep(self, kept_request: KeptRequest) -> None:
         """Hold the bytes of the request too, until its answer has been sent."""
-        self._message, self._is_resumed = message, False
-        self._custodian.put(message)
+        self._kept_request, self._is_resumed = kept_request, False
+        self._custodian.put(kept_request)
 
     @property
-    def is_kept(self) -> bool:
+    def has_request(self) -> bool:
         """True while the bytes of the request that is answered are held."""
-        return self._message is not None
+        return self._kept_request is not None
 
     def let_go(self) -> None:
         """The answer is complete: if the bytes of its request were held, nothing of this connection is held any more."""
-        if self._message is not None:
-            self._drop_message()
+        if self.has_request:
+            self._drop_request()
             self.response = None
             self._custodian.drop(self)
 
-    def _drop_message(self) -> None:
-        message, self._message = self._message, None
-        if message is not None:
-            self._custodian.drop(message)
-            message.close()
+    def _drop_request(self) -> None:
+        kept, self._kept_request = self._kept_request, None
+        if kept is not None:
+            self._custodian.drop(kept)
+            kept.close()
 
     def begin_idle(self) -> bool:
         """Nothing is under way, and nothing more will be read here. Returns False when the successor cannot go on."""
@@ -208,7 +208,7 @@ class Hold(Held):
 
     def close(self) -> None:
         """The connection is lost or is being closed. The client is told at once, not when the last duplicate is closed."""
-        self._drop_message()
+        self._drop_request()
         if self.response is None:
             return
         self.response = None

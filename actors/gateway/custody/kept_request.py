@@ -28,12 +28,12 @@ class KeptRequest(Held):
         return b""  # the key says everything
 
     @classmethod
-    def of(cls, connection_key: str, message: bytes) -> KeptRequest | None:
+    def of(cls, connection_key: str, http_request: bytes) -> KeptRequest | None:
         """Keep these bytes; None where there is no memory or no descriptor for them."""
         fd = -1
         try:
             fd = os.memfd_create("request", os.MFD_CLOEXEC)
-            rest = memoryview(message)
+            rest = memoryview(http_request)
             while rest:
                 rest = rest[os.write(fd, rest) :]
         except OSError:
@@ -47,12 +47,12 @@ class KeptRequest(Held):
         os.close(self.fd)
 
 
-def connection_key(key: str) -> str | None:
+def connection_of(key: str) -> str | None:
     """The key of the connection to which these bytes of a request belong; None for the key of a connection."""
     return key.removesuffix(_SUFFIX) if key.endswith(_SUFFIX) else None
 
 
-def read_message(fd: int) -> bytes:
+def read_request(fd: int) -> bytes:
     """The bytes of a kept request; b"" if they cannot be read."""
     with suppress(OSError):
         size, parts, n = os.fstat(fd).st_size, list[bytes](), 0
@@ -63,7 +63,7 @@ def read_message(fd: int) -> bytes:
     return b""
 
 
-def message_of(scope: Mapping[str, Any], body: bytes | bytearray) -> bytes:
+def request_bytes(scope: Mapping[str, Any], body: bytes | bytearray) -> bytes:
     """The HTTP request of an ASGI call, with its whole `body` after the head."""
     query = scope["query_string"]
     target = scope["raw_path"] + (b"?" + query if query else b"")

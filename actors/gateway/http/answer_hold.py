@@ -19,8 +19,8 @@ class HoldableConnection(Protocol):
         ...
 
     @property
-    def is_again(self) -> bool:
-        """True if the bytes of the request that is answered now are held: it was accepted."""
+    def has_request(self) -> bool:
+        """True if the bytes of the request that is answered now are held, so it was accepted."""
         ...
 
     def hold(self) -> Hold | None:
@@ -54,10 +54,10 @@ class ConnectionAnswerHold(AnswerHold):
         start: int = -1,
         run: int = 0,
         *,
-        is_computed_again: bool = False,
+        n_tries: int = 0,
     ) -> None:
         path = self._url.partition(b"?")[0].decode("ascii", "replace")[:MAX_PATH]
-        how = {"keeps_alive": self._keeps_alive, "has_chunks": self._has_chunks, "is_computed_again": is_computed_again}
+        how = {"keeps_alive": self._keeps_alive, "has_chunks": self._has_chunks, "n_tries": n_tries}
         hold.begin(request, path, start, self._origin, run, is_alone=connection.is_alone, **how)
         connection.note_held()
 
@@ -67,17 +67,17 @@ class ConnectionAnswerHold(AnswerHold):
             hold.note_run(run)
 
     @property
-    def is_again(self) -> bool:
+    def was_accepted(self) -> bool:
         connection = self._connection()
-        return connection is not None and connection.is_again
+        return connection is not None and connection.has_request
 
-    def begin_computing(self, request: str, message: Callable[[], bytes]) -> None:
+    def begin_computing(self, request: str, http_request: Callable[[], bytes]) -> None:
         connection = self._connection()
         hold = connection.hold() if connection is not None else None
         if connection is None or hold is None or not connection.is_alone:
             return
-        if hold.is_kept:
+        if hold.has_request:
             connection.note_held()
-        elif (kept := KeptRequest.of(hold.key, message())) is not None:
+        elif (kept := KeptRequest.of(hold.key, http_request())) is not None:
             hold.keep(kept)
-            self._begin(connection, hold, request, is_computed_again=True)
+            self._begin(connection, hold, request, n_tries=1)

@@ -214,8 +214,8 @@ class Connection(HttpToolsProtocol, HoldableConnection):
             super().shutdown()
 
     @property
-    def is_again(self) -> bool:
-        return self._hold is not None and self._hold.is_kept
+    def has_request(self) -> bool:
+        return self._hold is not None and self._hold.has_request
 
     def note_held(self) -> None:
         """The answer that is under way is held: a successor can go on with it."""

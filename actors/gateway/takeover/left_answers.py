@@ -32,7 +32,7 @@ from actors.gateway.takeover.resumed_connection import CLOSE, IdleConnection, Re
 # streams that takes longer than to let some more go on, so few turns let the last ones go on soon.
 _TURN_S = 0.015
 _CONNECTION_S, _TOKEN_S = 0.0002, 1e-6
-_MOST_REPEATS = 5  # of a request that is computed again: one that kills every gateway must end
+_MOST_TRIES = 5  # of a request that no journal has: one that kills every gateway must end
 
 
 class LeftAnswers:
@@ -113,7 +113,7 @@ def turns(costs_s: Iterable[float], turn_s: float = _TURN_S) -> Iterator[int]:
 
 
 def _cost_s(left: LeftConnection, services: Services) -> float:
-    if not left.response.request or left.response.is_computed_again:
+    if not left.response.request or left.response.n_tries:
         return _CONNECTION_S
     if (running := services.manager.unfinished.find(left.response.request)) is not None:
         return _CONNECTION_S + _TOKEN_S * len(running.stream_items)
@@ -131,7 +131,7 @@ async def _go_on(left: LeftConnection, requests: Mapping[str, Request], services
     n_written, is_at_boundary = counts.written_bytes - left.response.base_bytes, counts.read_bytes == left.response.read_bytes
     if is_at_boundary and not left.response.request:  # nothing was under way
         return await _adopt(left, server, partial(IdleConnection, left))
-    if is_at_boundary and left.request_fd is not None and not n_written and left.response.run < _MOST_REPEATS:
+    if is_at_boundary and left.request_fd is not None and not n_written and left.response.n_tries < _MOST_TRIES:
         return await _adopt(left, server, partial(RepeatedConnection, left, left.request_fd))
     answer = await _answer(left, n_written, requests, services) if left.response.request else None
     if answer is None:
@@ -157,7 +157,7 @@ async def _adopt(left: LeftConnection, server: HttpServer, make: Callable[..., C
 async def _answer(left: LeftConnection, n_written: int, requests: Mapping[str, Request], services: Services) -> Rebuilt | None:
     """What makes the response again; None when it cannot be made, or only with other bytes."""
     response = left.response
-    if n_written < 0 or response.is_computed_again:
+    if n_written < 0 or response.n_tries:
         return None
     begun = Begun(0, n_written, _n_more_head_bytes(response), response.run, not response.has_chunks)
     is_known = response.request in requests or services.admission.knows(response.request)

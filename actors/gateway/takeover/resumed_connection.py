@@ -15,8 +15,8 @@ import structlog
 from starlette.types import ASGIApp
 
 from actors.gateway.connections.caller_connections import CallerConnections, ConnectionPlace
-from actors.gateway.custody.hold import Custodian, Hold, LeftConnection
-from actors.gateway.custody.kept_request import KeptRequest, read_message
+from actors.gateway.custody.hold import Custodian, HeldResponse, Hold, LeftConnection
+from actors.gateway.custody.kept_request import KeptRequest, read_request
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.connection_limits import ConnectionLimits
 
@@ -24,10 +24,9 @@ _REQUEST = b"POST / HTTP/%s\r\n%s\r\n"  # stands for the request, which the dead
 CLOSE = b"connection: close\r\n"
 
 
-class IdleConnection(Connection):
-    """Waits for the next request on the connection of `left`, on which nothing is under way.
-
-    It stays at the custodian under the same key: under two keys, the next incarnation would read one connection twice.
+class _TakenConnection(Connection):
+    """A connection of an earlier incarnation. It stays at the custodian under the same key: under two keys, the next
+    incarnation would read one connection twice.
     """
 
     def __init__(
@@ -36,17 +35,35 @@ class IdleConnection(Connection):
         super().__init__(limits, custodian, **uvicorn_arguments)
         self._left = left
 
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
+    def _hold_again(self, transport: asyncio.Transport, response: HeldResponse) -> Hold | None:
+        """Let the custodian hold it with this response; None where nobody holds connections."""
         if self._custodian is not None:
             fd = transport.get_extra_info("socket").fileno()
-            self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
+            self._hold = Hold(self._custodian, self._left.key, fd, transport, response)
+        return self._hold
 
     def _new_place(self, callers: CallerConnections) -> ConnectionPlace:
         return callers.keep()
 
 
-class RepeatedConnection(Connection):
+class IdleConnection(_TakenConnection):
+    """Waits for the next request on the connection of `left`, on which nothing is under way."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self._hold_again(transport, self._left.response)
+
+
+class _AcceptedConnection(_TakenConnection):
+    """One whose request an earlier incarnation has accepted."""
+
+    def _limit(self) -> None:
+        """A connection that was accepted once is not one too many."""
+        if self._limits.callers is not None:
+            self._enter(self._limits.callers)
+
+
+class RepeatedConnection(_AcceptedConnection):
     """Answers the request of `left` from its beginning: no byte of the answer has been sent, and nothing was read behind the
     request. `fd`: the bytes of the request.
     """
@@ -54,32 +71,22 @@ class RepeatedConnection(Connection):
     def __init__(
         self, left: LeftConnection, fd: int, limits: ConnectionLimits, custodian: Custodian | None, **uvicorn_arguments: Any
     ) -> None:
-        super().__init__(limits, custodian, **uvicorn_arguments)
-        self._left, self._fd = left, fd
+        super().__init__(left, limits, custodian, **uvicorn_arguments)
+        self._fd = fd
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        message = KeptRequest(self._left.key, self._fd)
-        if self._custodian is not None:
-            socket_fd = transport.get_extra_info("socket").fileno()
-            response = msgspec.structs.replace(self._left.response, run=self._left.response.run + 1)
-            self._hold = Hold(self._custodian, self._left.key, socket_fd, transport, response)
-            self._hold.keep(message)
-            self.data_received(read_message(self._fd))
-        else:
-            message.close()
+        kept, response = KeptRequest(self._left.key, self._fd), self._left.response
+        hold = self._hold_again(transport, msgspec.structs.replace(response, n_tries=response.n_tries + 1))
+        if hold is None:
+            kept.close()
             transport.abort()
-
-    def _limit(self) -> None:
-        """A connection that was accepted once is not one too many."""
-        if self._limits.callers is not None:
-            self._enter(self._limits.callers)
-
-    def _new_place(self, callers: CallerConnections) -> ConnectionPlace:
-        return callers.keep()
+        else:
+            hold.keep(kept)
+            self.data_received(read_request(self._fd))
 
 
-class ResumedConnection(Connection):
+class ResumedConnection(_AcceptedConnection):
     """Sends the rest of the response of `left`. The client has the first `n_written` bytes of what `answer` makes already.
 
     `is_at_boundary`: the dead incarnation has read the request and nothing after it, so the connection can serve a next one.
@@ -96,16 +103,14 @@ class ResumedConnection(Connection):
         custodian: Custodian | None,
         **uvicorn_arguments: Any,
     ) -> None:
-        super().__init__(limits, custodian, **uvicorn_arguments)
-        self._left, self._answer, self._is_at_boundary = left, answer, is_at_boundary
+        super().__init__(left, limits, custodian, **uvicorn_arguments)
+        self._answer, self._is_at_boundary = answer, is_at_boundary
         self._remainder: Remainder | None = Remainder(n_written)
         self._is_beginning = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
-        if self._custodian is not None:
-            fd = transport.get_extra_info("socket").fileno()
-            self._hold = Hold(self._custodian, self._left.key, fd, transport, self._left.response)
+        self._hold_again(transport, self._left.response)
         usual, self.app = self.app, self._answer
         response = self._left.response
         version = b"1.1" if response.has_chunks else b"1.0"
@@ -118,14 +123,6 @@ class ResumedConnection(Connection):
     def data_received(self, data: bytes) -> None:
         if self._is_at_boundary or self._is_beginning:
             super().data_received(data)
-
-    def _limit(self) -> None:
-        """A connection that was accepted once is not one too many."""
-        if self._limits.callers is not None:
-            self._enter(self._limits.callers)
-
-    def _new_place(self, callers: CallerConnections) -> ConnectionPlace:
-        return callers.keep()
 
     def _granted_origin(self) -> str:
         """The resumed response keeps the origin that it began with, whatever the settings allow by now."""

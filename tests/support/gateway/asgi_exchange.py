@@ -60,10 +60,10 @@ class NotedHold(AnswerHold):
         self.runs.append((run, self._n_sent()))
 
     @property
-    def is_again(self) -> bool:
+    def was_accepted(self) -> bool:
         return False
 
-    def begin_computing(self, request: str, message: Callable[[], bytes]) -> None:
+    def begin_computing(self, request: str, http_request: Callable[[], bytes]) -> None:
         """Nobody goes on with it."""
 
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from actors.gateway.bodies.fields.prompts import prompts_of
 from actors.gateway.bodies.fields.ranges import AnyInt, ModelName
 from actors.gateway.custody.hold import answer_hold, was_accepted
-from actors.gateway.custody.kept_request import message_of
+from actors.gateway.custody.kept_request import request_bytes
 from actors.gateway.embeddings.embeddings import Embeddings, EmbeddingSpec, Vectors, embeddings_for
 from actors.gateway.http.answers.hangup import EXTENSION, Hangup
 from actors.gateway.http.endpoint import Call, Endpoint, Services, json_response, read
@@ -113,7 +113,7 @@ async def _while_connected(call: Call, model: Embeddings, spec: EmbeddingSpec) -
 
     def accepted() -> None:
         if hold is not None:
-            hold.begin_computing(spec.names["request"], lambda: message_of(call.scope, call.body))
+            hold.begin_computing(spec.names["request"], lambda: request_bytes(call.scope, call.body))
 
     known = was_accepted(call.scope)
     work = asyncio.ensure_future(model.embed(spec, call.origin.caller, was_accepted=known, on_accepted=accepted))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from actors.gateway.custody.hold import Hold
-from actors.gateway.custody.kept_request import KeptRequest, connection_key, message_of, read_message
+from actors.gateway.custody.kept_request import KeptRequest, connection_of, read_request, request_bytes
 from messages.descriptors.server import DescriptorServer
 from messages.descriptors.table import DescriptorTable
 from tests.support.custody.held_connections import Buffer, custody, tcp_pair, wait_kept
@@ -26,8 +26,8 @@ SCOPE = {
 def test_the_body_has_a_length_however_it_came() -> None:
     chunked = {**SCOPE, "headers": [*SCOPE["headers"], (b"transfer-encoding", b"chunked")], "query_string": b"a=1"}
     head = b"host: here\r\nauthorization: Bearer k\r\ncontent-length: 3\r\n\r\n"
-    assert message_of(SCOPE, b"abc") == b"POST /v1/embeddings HTTP/1.1\r\n" + head + b"abc"
-    assert message_of(chunked, bytearray(b"abc")) == b"POST /v1/embeddings?a=1 HTTP/1.1\r\n" + head + b"abc"
+    assert request_bytes(SCOPE, b"abc") == b"POST /v1/embeddings HTTP/1.1\r\n" + head + b"abc"
+    assert request_bytes(chunked, bytearray(b"abc")) == b"POST /v1/embeddings?a=1 HTTP/1.1\r\n" + head + b"abc"
 
 
 def test_bytes_outlive_the_descriptor_of_their_process() -> None:
@@ -36,11 +36,11 @@ def test_bytes_outlive_the_descriptor_of_their_process() -> None:
     assert kept is not None
     duplicate = os.dup(kept.fd)
     kept.close()
-    assert read_message(duplicate) == message
+    assert read_request(duplicate) == message
     os.close(duplicate)
-    assert read_message(duplicate) == b""
-    assert connection_key(kept.key) == "k"
-    assert connection_key("k") is None
+    assert read_request(duplicate) == b""
+    assert connection_of(kept.key) == "k"
+    assert connection_of("k") is None
 
 
 def test_without_memory_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,14 +61,14 @@ async def test_the_bytes_of_a_request_come_back_with_their_connection_until_its_
     assert kept is not None
     assert stray is not None
     hold.keep(kept)
-    hold.begin("r", "/v1/embeddings", -1, "", is_alone=True, keeps_alive=True, is_computed_again=True)
+    hold.begin("r", "/v1/embeddings", -1, "", is_alone=True, keeps_alive=True, n_tries=1)
     dead.put(stray)
     await wait_kept(server, 3)
     n_open = len(os.listdir("/proc/self/fd"))
     (left,) = await custody(tmp_path / "c").claim()
     assert left.key == "k"
     assert left.request_fd is not None
-    assert read_message(left.request_fd) == b"the request"
+    assert read_request(left.request_fd) == b"the request"
     left.socket.close()
     os.close(left.request_fd)
     await until(lambda: len(os.listdir("/proc/self/fd")) == n_open)

@@ -139,7 +139,7 @@ def _computed_again(left: LeftConnection, message: bytes) -> LeftConnection:
 
 async def test_an_answer_is_computed_again_from_the_bytes_of_its_request() -> None:
     """The connection is held as before until the answer is complete. Then it serves the next request."""
-    response = HeldResponse("e", "/v1/generate", -1, 0, len(HEAD + BODY), keeps_alive=True, is_computed_again=True)
+    response = HeldResponse("e", "/v1/generate", -1, 0, len(HEAD + BODY), keeps_alive=True, n_tries=1)
     async with rig(with_socket=True) as r:
         client, left = await _left(response, HEAD + BODY)
         left, holds, server = _computed_again(left, HEAD + BODY), Holds(), r.gateway.servers.http
@@ -157,7 +157,7 @@ async def test_an_answer_is_computed_again_from_the_bytes_of_its_request() -> No
         await server.adopt(left.socket, lambda limits, _, **uvicorn: repeated(limits, holds, **uvicorn))
         assert (await client.answer())[0] == 200
         assert [one for one in seen if set(one) == {"key", "key/request"}], "the bytes stay at the custodian"
-        assert seen[0]["key"] == msgspec.structs.replace(response, run=1), "how often it was tried is known to the next one"
+        assert seen[0]["key"] == msgspec.structs.replace(response, n_tries=2), "how often it was tried is known to the next one"
         assert "key/request" not in holds.responses
         client.writer.write(HEAD + BODY)
         assert (await client.answer())[0] == 200
@@ -167,13 +167,13 @@ async def test_an_answer_is_computed_again_from_the_bytes_of_its_request() -> No
 
 
 @pytest.mark.parametrize(
-    ("base_bytes", "read_bytes", "run", "has_bytes"), [(-1, 0, 0, True), (0, 1, 0, True), (0, 0, 5, True), (0, 0, 0, False)]
+    ("base_bytes", "read_bytes", "n_tries", "has_bytes"), [(-1, 0, 1, True), (0, 1, 1, True), (0, 0, 5, True), (0, 0, 1, False)]
 )
 async def test_an_answer_is_not_computed_again_where_that_would_be_wrong_or_too_often(
-    base_bytes: int, read_bytes: int, run: int, has_bytes: bool
+    base_bytes: int, read_bytes: int, n_tries: int, has_bytes: bool
 ) -> None:
     """Bytes were sent, or read behind the request, or five gateways have died with the request, or its bytes are gone."""
-    response = HeldResponse("e", "/v1/generate", -1, base_bytes, read_bytes, keeps_alive=True, run=run, is_computed_again=True)
+    response = HeldResponse("e", "/v1/generate", -1, base_bytes, read_bytes, keeps_alive=True, n_tries=n_tries)
     async with rig(with_socket=True) as r:
         client, left = await _left(response, b"")
         await _go_on(r, _computed_again(left, HEAD + BODY) if has_bytes else left)
