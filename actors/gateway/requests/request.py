@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
+from actors.gateway.models.model_identity import ModelIdentity
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.sequence_logprobs import SequenceLogprobs
 from actors.gateway.requests.sequence_text import SequenceText
@@ -208,6 +209,7 @@ class Request:
         # is not told: there is no time in which its process could die and leave it accepted and without an answer.
         self.is_at_once = False
         self.n_restored_items: int | None = None  # items that the journal had when this process restored it
+        self.identity: ModelIdentity | None = None  # the model for which an earlier process accepted it; None: this process did
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
