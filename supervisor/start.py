@@ -40,11 +40,12 @@ from supervisor.access.server_keys import make_curve_keys
 from supervisor.activation.command_inputs import NO_INPUTS, CommandInputs
 from supervisor.activation.listener_of import listener_of
 from supervisor.config.server_config import ServerConfig, changed, described
+from supervisor.directories.gateway_number import StartTime, note_gateways
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
 from supervisor.directories.server import Server, StartInputs, as_json, half_restarted, read_next_server, read_server
 from supervisor.directories.state_dir import COPIED as STATE_FILES
-from supervisor.directories.state_dir import StateDir, hold_state_dir, note_gateways
+from supervisor.directories.state_dir import StateDir, hold_state_dir
 from supervisor.directories.state_dir_choice import state_dir_of
 from supervisor.fallback.start import fallback_facts
 from supervisor.listener import Protection, check_exposure, check_zeromq_ports, is_loopback, url_of
@@ -202,7 +203,7 @@ def _determine(
         cores=len(os.sched_getaffinity(0)),
         embedding=_embedding_facts(config, url),
         fallback=fallback_facts(config, url),
-        have_gateways_changed=note_gateways(state_dir, config.gateways, keep_s, time.time()),
+        have_gateways_changed=note_gateways(state_dir, config.gateways, keep_s, StartTime.now()),
     )
     name = config.model_name or model.name
     groups = build_tree(config, facts)

@@ -12,15 +12,14 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from messages.errors import ConfigError
-from supervisor.directories.atomic_file import AtomicFile, restore_files
+from supervisor.directories.atomic_file import restore_files
+from supervisor.directories.gateway_number import GATEWAYS_FILE
 from supervisor.parent.lock_file import LockFile
 
-_GATEWAYS = "gateways.json"
-COPIED = (_GATEWAYS,)  # files with a copy in memory; see memory_copy.py
+COPIED = (GATEWAYS_FILE,)  # files with a copy in memory; see memory_copy.py
 _OLD_JOURNALS = "journal-*.sqlite"
 _LOCK = "journals.lock"  # not "lock": a run directory, which has one of that name, may be a state directory too
 
@@ -39,13 +38,6 @@ def can_be_made(path: Path) -> bool:
     except OSError:
         return False
     return os.access(path, os.W_OK | os.X_OK)
-
-
-class _Gateways(msgspec.Struct):
-    """How many gateways use these journals, and the Unix time since when it is this number; 0: since the first start."""
-
-    number: int
-    changed_s: float = 0.0
 
 
 class StateDir:
@@ -107,22 +99,6 @@ def hold_state_dir(path: Path, keep: Callable[[int], None] = lambda fd: None) ->
         yield state_dir
     finally:
         state_dir.release()
-
-
-def note_gateways(path: Path, gateways: int, keep_s: float, now_s: float) -> bool:
-    """Note that a server with so many gateways uses these journals; returns whether the number has changed recently.
-
-    The owner of a request's id depends on the number, and requests stay where they are. `now_s`: Unix time. `keep_s`: after
-    this time all requests from before a change are forgotten.
-    """
-    file = path / _GATEWAYS
-    try:
-        before = msgspec.json.decode(file.read_bytes(), type=_Gateways)
-    except (OSError, msgspec.DecodeError):  # a first start, or a file that nobody can read
-        before = _Gateways(gateways)
-    changed_s = before.changed_s if before.number == gateways else now_s
-    AtomicFile(file).write(msgspec.json.encode(_Gateways(gateways, changed_s)))
-    return changed_s > 0.0 and abs(now_s - changed_s) <= keep_s
 
 
 def _acquire(path: Path) -> LockFile:

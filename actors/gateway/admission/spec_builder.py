@@ -84,6 +84,7 @@ class SpecBuilder:
             response=new.response,
             splitting=splitting,
             fingerprint=self._fingerprint,
+            model_name=self._settings.model_name,
         )
 
     def validate(self, new: NewRequest) -> None:

@@ -79,7 +79,7 @@ class Services:
 
     def model_of(self, request: Request) -> ServedModel:
         """The model that answers this request."""
-        return self.models.at(request.spec.model)
+        return self.models.accepted(request.spec.model, request.identity)
 
 
 class Call(msgspec.Struct, frozen=True):

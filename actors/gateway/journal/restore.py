@@ -36,6 +36,7 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
     """
     spec = recovered.spec
     request = Request(recovered.number, spec, detokenizers(model, spec.terms), now_s - recovered.age_s)
+    request.identity = recovered.identity
     endings = {i: state.ended for i, state in enumerate(recovered.states) if state.ended is not None}
     endings |= {key & _INDEX_MASK: ended for key, ended in recovered.endings.items()}
     for state in recovered.states:
@@ -67,15 +68,15 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
 def restore_finished(number: int, record: RequestRecord, models: ServedModels, now_s: float) -> Request:
     """As `restore`, of a finished request. Its latency is what the journal has recorded.
 
-    With another tokenizer than that of its model its tokens would become another text, so it has failed and shows none.
+    With another tokenizer than that of its model it has failed, and its tokens have no text.
     Raises: ValueError when the record contradicts itself.
     """
-    recovered = Recovered(number, decode_spec(record.spec), [], age_s=record.age_s)
-    model = models.at(recovered.spec.model)
+    recovered = Recovered(number, decode_spec(record.spec), [], age_s=record.age_s, identity=record.identity)
+    model = models.accepted(recovered.spec.model, record.identity)
+    if record.finish is not None:
+        recovered.states = decode_states(record.finish.states)
     if record.identity.tokenizer != model.identity.tokenizer:
         recovered.endings = dict.fromkeys(range(recovered.spec.n_sequences), model_changed())
-    elif record.finish is not None:
-        recovered.states = decode_states(record.finish.states)
     request = restore(recovered, model.text, now_s)
     request.ended_s = now_s
     return request

@@ -23,6 +23,7 @@ from actors.gateway.journal.records import (
     request_record,
 )
 from actors.gateway.journal.restore import restore_finished
+from actors.gateway.models.model_identity import ModelIdentity
 from actors.gateway.models.served_models import ServedModels
 from actors.gateway.requests.request import Request
 
@@ -118,8 +119,7 @@ class RetainedRequests:
         finish = finish_record(request)
         self._journal.finish(request.number, encode_record(finish))
         age_s = max(ended_s - request.began_s, 0.0)
-        identity = self._models.at(request.spec.model).identity
-        record = RequestRecord(request.spec.request, identity, encode_spec(request.spec), age_s, b"", finish)
+        record = RequestRecord(request.spec.request, self._identity_of(request), encode_spec(request.spec), age_s, b"", finish)
         self.add(request.number, record, ended_s)
 
     def add(self, number: int, record: RequestRecord, ended_s: float, read_s: float | None = None) -> None:
@@ -175,8 +175,8 @@ class RetainedRequests:
         for number in numbers:
             request, kept = running.get(number), self.find(self._id_by_number.get(number, ""))
             if request is not None:
-                identity = self._models.at(request.spec.model).identity
-                self._journal.request(number, encode_record(request_record(request, identity, now_s, coming(request))))
+                record = request_record(request, self._identity_of(request), now_s, coming(request))
+                self._journal.request(number, encode_record(record))
             elif kept is not None:
                 read_s = self._read_s.get(kept.record.request)
                 read_age_s = None if read_s is None else max(now_s - read_s, 0.0)
@@ -197,6 +197,10 @@ class RetainedRequests:
                 self._drop(oldest)
         while self._read_s and now_s - next(iter(self._read_s.values())) > _READ_S:
             self._drop(self._keyless.by_id[next(iter(self._read_s))])
+
+    def _identity_of(self, request: Request) -> ModelIdentity:
+        """The model for which it was accepted, perhaps by an earlier process with another one."""
+        return request.identity or self._models.at(request.spec.model).identity
 
     def _drop(self, kept: Retained) -> None:
         self.forgotten.add(kept.record.request)

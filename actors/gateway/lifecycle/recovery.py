@@ -72,7 +72,7 @@ def _warn_of_numerics(n_requests: int, models: ServedModels) -> None:
 def _restored(entry: Recovered, journal: Journal, models: ServedModels, now_s: float) -> Request | None:
     """The request; None, and the journal forgets it, if its record contradicts itself."""
     try:
-        return restore(entry, models.at(entry.spec.model).text, now_s)
+        return restore(entry, models.accepted(entry.spec.model, entry.identity).text, now_s)
     except (ValueError, IndexError) as error:
         log = structlog.get_logger()
         log.error("journal: request skipped, its record is damaged", error=str(error), **entry.spec.log_fields)

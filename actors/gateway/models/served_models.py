@@ -7,12 +7,13 @@ A request names the number of its model (`RequestSpec.model`), and the replicas 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from actors.gateway.models.model_identity import ModelIdentity, served_identity
 from actors.gateway.settings import GatewaySettings, OtherModel
+from actors.gateway.text.models.ids_only import IdsOnly
 from actors.gateway.text.models.served_text import served_text
 from actors.gateway.text.models.text_model import TextModel
 
@@ -44,6 +45,16 @@ class ServedModels:
         if number < len(self.all):
             return self.all[number]
         return ServedModel(number, self.main.settings, self.main.text, ModelIdentity())
+
+    def accepted(self, number: int, identity: ModelIdentity | None) -> ServedModel:
+        """The model with this number, as it answers a request that was accepted for `identity`; None: for this one.
+
+        With another tokenizer its tokens would become another text, so they have none.
+        """
+        model = self.at(number)
+        if identity is None or identity.tokenizer == model.identity.tokenizer:
+            return model
+        return replace(model, text=IdsOnly(model.text.vocabulary, model.text.eos_tokens))
 
 
 def load_models(settings: GatewaySettings) -> ServedModels:

@@ -19,6 +19,7 @@ from weakref import ref
 import msgspec
 import numpy as np
 
+from actors.gateway.models.model_identity import ModelIdentity
 from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.requests.sequence_logprobs import SequenceLogprobs
 from actors.gateway.requests.sequence_text import SequenceText
@@ -218,10 +219,9 @@ class Request:
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
         self.is_recorded = False  # the journal has its specification, or needs it not
-        # Its answer was there when it came, and is written in the turn of the event loop in which it was accepted. The journal
-        # is not told: there is no time in which its process could die and leave it accepted and without an answer.
-        self.is_at_once = False
+        self.is_at_once = False  # accepted and answered in one turn of the event loop: no death comes between, so no journal
         self.n_restored_items: int | None = None  # items that the journal had when this process restored it
+        self.identity: ModelIdentity | None = None  # the model for which an earlier process accepted it; None: this process did
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader

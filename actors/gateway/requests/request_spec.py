@@ -79,9 +79,14 @@ class RequestSpec(msgspec.Struct, frozen=True, kw_only=True):
     queue_wait_ms: int = 0  # when it came, what waited before it was expected to take so long
     limit_headers: dict[str, str] = {}  # what its answers tell of the limits of its tenant, as HTTP headers
     model: int = 0  # the number of the model that answers; see `ServedModels`
+    model_name: str = ""  # what its answers call this model, however it is called later; "": of the last release, unknown
     fallback: str = ""  # the name of this model, if it answers instead of the main one
     batch_size: int = 0  # of the first request of a batch of full requests: how many it has; 0: of any other one
     trace: TraceContext | None = None  # what its client says of its trace, and its own span; None: neither
+
+    def told_model(self, name: str) -> str:
+        """What its answers call the model. `name`: its present one, for a request of the last release."""
+        return self.model_name or name
 
     @property
     def shows_logprobs(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from messages.errors import ConfigError
 from supervisor.directories.run_dir import RunDir
-from supervisor.directories.state_dir import can_be_made, default_state_dir, hold_state_dir, note_gateways
+from supervisor.directories.state_dir import can_be_made, default_state_dir, hold_state_dir
 
 DEADLINE_S = 60.0
 
@@ -118,17 +118,3 @@ def test_the_folders_of_a_default_are_made_for_this_user_alone(tmp_path: Path) -
     assert all(one.stat().st_mode & 0o777 == 0o700 for one in (found, found.parent)), "the journals hold prompts"
     (tmp_path / "file").touch()
     assert not can_be_made(tmp_path / "file" / "tardigrade" / "8000")
-
-
-def test_a_changed_number_of_gateways_is_known_until_its_requests_are_forgotten(tmp_path: Path) -> None:
-    def changed(gateways: int, now_s: float) -> bool:
-        return note_gateways(tmp_path, gateways, 100.0, now_s)
-
-    assert not changed(1, 1000.0)
-    assert not changed(1, 1001.0)
-    assert changed(2, 1002.0)
-    assert changed(2, 1050.0)
-    assert not changed(2, 1103.0)
-    assert changed(1, 1104.0)
-    (tmp_path / "gateways.json").write_bytes(b"\0damaged")
-    assert not changed(2, 1105.0)

@@ -78,7 +78,7 @@ def _whole(services: Services, request: Request, path: str) -> ASGIApp | None:
     def render() -> Iterator[bytes]:
         if request.spec.api == "generate":
             return batch_body(request) if path == BATCH_PATH else generate_body(request, model.text)
-        return format_of(request.spec.api).whole(request, model.name, model.text)
+        return format_of(request.spec.api).whole(request, request.spec.told_model(model.name), model.text)
 
     return WholeAnswer(services.manager, request, render, longest_s)
 

@@ -194,7 +194,7 @@ def _items_of(request: Request) -> Items:
 
 def _shown(services: Services, request: Request, ignored: list[str] | None = None) -> ASGIApp:
     model = services.model_of(request)
-    return json_response(response_object(request, model.name, model.text), ignored=ignored or ())
+    return json_response(response_object(request, request.spec.told_model(model.name), model.text), ignored=ignored or ())
 
 
 def _caller_in(parameters: Mapping[str, str]) -> bytes | None:

@@ -41,7 +41,8 @@ async def generated(services: Services, call: Call, new: NewRequest) -> ASGIApp:
     if not new.is_whole:
         return events_after(services, request, call.identity.last_event, "Last-Event-ID")
     model, whole, longest_s = services.model_of(request), format_of(new.api).whole, services.settings.request_timeout_s
-    return WholeAnswer(services.manager, request, lambda: whole(request, model.name, model.text), longest_s)
+    name = request.spec.told_model(model.name)
+    return WholeAnswer(services.manager, request, lambda: whole(request, name, model.text), longest_s)
 
 
 def events_after(services: Services, request: Request, start: int, field: str) -> ASGIApp:
@@ -62,7 +63,7 @@ def events_after(services: Services, request: Request, start: int, field: str) -
 def events_of(services: Services, request: Request, start: int) -> StreamEvents:
     """The events of a request after number `start`, as its API shows them. Raises: ValueError if that number is unknown."""
     model = services.model_of(request)
-    writer = format_of(request.spec.api).stream(request, model.name, model.text)
+    writer = format_of(request.spec.api).stream(request, request.spec.told_model(model.name), model.text)
     return StreamEvents(request, writer, start)
 
 

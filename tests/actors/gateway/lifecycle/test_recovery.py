@@ -123,4 +123,4 @@ def test_a_finished_answer_of_another_tokenizer_shows_no_text() -> None:
     record = RequestRecord("r4", ModelIdentity(b"hash-chain", b"other"), encode_spec(recovered(4).spec), finish=finish)
     request = restore_finished(4, record, SERVED, 50.0)
     (sequence,) = request.sequences
-    assert (request.is_over, sequence.ids, sequence.ended) == (True, [], model_changed())
+    assert (request.is_over, sequence.texts, sequence.ended) == (True, [""], model_changed())
