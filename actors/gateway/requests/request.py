@@ -209,6 +209,7 @@ class Request:
         self.is_at_once = False
         self.n_restored_items: int | None = None  # items that the journal had when this process restored it
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
+        self.is_first_token_timed = True  # False: an earlier process has shown it, at `first_token_s` at the latest
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
         self.answer_key = b""  # under which its answer is kept; b"": it is not
