@@ -19,6 +19,7 @@ KvDtype = Literal["auto", "int8", "int4", "fp8"]
 PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat16, for scales, and convert such numbers quickly
     "auto": (0, 0), "int8": (8, 0), "int4": (8, 0), "fp8": (8, 9),
 }  # fmt: skip
+UrgentStream = Literal["auto", "on", "off"]
 HostCacheDtype = Literal["same", "int4", "adaptive"]
 Quantization = Literal["none", "exact", "int8", "int4", "fp8"]
 QuantizationChoice = Literal["auto", "none", "exact", "int8", "int4", "fp8"]
@@ -28,6 +29,8 @@ _LEASE_STEPS = {"cpu": 4, "cuda": 8}
 _LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # longer on a CPU, where planning takes time from the cores that compute
 # CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
 _LEAST_HANG_S = {"cpu": 0.5, "cuda": 1.0}
+# Steps of smaller models are so short that the gates, a microsecond each, cost more than it takes to wait for a step
+_LEAST_BESIDE_PARAMETERS = 2_000_000_000
 _MOST_BESIDE_TOKENS = 2048  # longer prompts would rather wait: beside others they take longer
 _HASH_CHAIN_MAX_LENGTH = 131_072
 
@@ -94,8 +97,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     standby: bool = False  # a second gang of the same size has to fit beside this one
     attention: AttentionChoice = "auto"  # auto: triton on GPUs where its kernels can compute the model
     cuda_graphs: bool = True  # steps on a GPU are captured once and replayed
-    # on one GPU, an urgent prompt is computed on a stream of its own, beside the steps in flight; scheduler.urgent_tokens
-    urgent_stream: bool = False
+    # on one GPU, an urgent prompt is computed on a stream of its own, beside the steps in flight; scheduler.urgent_tokens;
+    # auto: with models of two billion parameters or more, as steps of smaller ones are short
+    urgent_stream: UrgentStream = "auto"
     deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096  # pages of the model hash-chain, which is for tests
     # the vocabulary of this model
@@ -108,12 +112,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         """True if the model is the hash chain."""
         return self.model_folder == HASH_CHAIN
 
-    @property
-    def beside_tokens(self) -> int:
+    def beside_tokens(self, n_parameters: int) -> int:
         """Most tokens of an urgent plan that runs beside others; 0: none does, because that is off, or because steps share
-        memory: on CPU cores, in collectives, in deterministic kernels, for keys of pages with fewer bits."""
+        memory: on CPU cores, in collectives, in deterministic kernels, for keys of pages with fewer bits. n_parameters: of the
+        model's layers."""
         is_alone = self.device == "cuda" and self.n_ranks == 1 and not self.deterministic and self.kv_dtype == "auto"
-        return min(_MOST_BESIDE_TOKENS, self.step_tokens) if self.urgent_stream and is_alone else 0
+        is_wanted = self.urgent_stream == "on" or (self.urgent_stream == "auto" and n_parameters >= _LEAST_BESIDE_PARAMETERS)
+        return min(_MOST_BESIDE_TOKENS, self.step_tokens) if is_wanted and is_alone else 0
 
     @property
     def n_ranks(self) -> int:

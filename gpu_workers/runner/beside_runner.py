@@ -18,8 +18,8 @@ steps only that were launched before it, and what it shares with them is written
 - counts of tokens for penalties: a row for each slot;
 - dummy slot and dummy page: both sides write there, and nobody uses what they hold;
 - the counters of kernels whose last program joins the results (`kernels.launch.arrivals`) are used by rows of one token and by
-  deterministic kernels. It has no such rows, and `WorkerSettings.beside_tokens` is 0 for such kernels, and for pages whose keys
-  are widened into memory that all steps share.
+  deterministic kernels. It has no such rows, and `WorkerSettings.beside_tokens` gives 0 for such kernels, and for pages whose
+  keys are widened into memory that all steps share.
 """
 
 from __future__ import annotations

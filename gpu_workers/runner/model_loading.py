@@ -172,7 +172,7 @@ def measure_capacity(
         host_bytes=settings.n_ranks * settings.host_cache_bytes,
         disk_bytes=settings.n_ranks * settings.disk_cache_bytes,
         prepares_grammars=True,
-        beside_tokens=settings.beside_tokens,
+        beside_tokens=settings.beside_tokens(config.layer_parameters),
         n_least_pages=count_least_pages(settings.kv_least_bytes, model.kv_shape.bytes_per_page, n_pages),
         n_host_pages=model.parts.group.least(host.n_places),
         n_least_host_pages=host.n_least_places,

@@ -171,7 +171,8 @@ class CudaDevice(RankDevice):
         del kv
         torch.cuda.empty_cache()
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
-        activation_bytes += activation_bytes * settings.beside_tokens // settings.step_tokens
+        beside_tokens = settings.beside_tokens(model.config.layer_parameters)
+        activation_bytes += activation_bytes * beside_tokens // settings.step_tokens
         needed_bytes = activation_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
         n_gangs = 2 if settings.standby else 1
         return cuda_kv_bytes(

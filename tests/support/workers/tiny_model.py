@@ -14,7 +14,7 @@ from gpu_workers.models.llama.config import LlamaConfig
 from gpu_workers.models.llama.weights import tensor_shapes
 from gpu_workers.runner.model_loading import load_model_runner
 from gpu_workers.runner.model_runner import ModelRunner
-from gpu_workers.settings import DeviceKind, DtypeChoice, KvDtype, Quantization, WorkerSettings
+from gpu_workers.settings import DeviceKind, DtypeChoice, KvDtype, Quantization, UrgentStream, WorkerSettings
 
 TINY = {
     "model_type": "llama",
@@ -75,7 +75,7 @@ def load_runner(
     quantization: Quantization = "none",
     kv_dtype: KvDtype = "auto",
     *,
-    urgent_stream: bool = False,
+    urgent_stream: UrgentStream = "auto",
 ) -> ModelRunner:
     """A runner with room for a dozen short sequences."""
     settings = WorkerSettings(
