@@ -95,7 +95,9 @@ def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> No
     asked = {"key": key_id, "grace_s": grace_s}
     _made(port, state_dir, "keys rotate", asked, lambda found, now_s: with_rotated(found, key_id, now_s, grace_s))
     if not grace_s:
-        click.echo(f"{key_id} has ended: its clients get 401. With --grace-s SECONDS an old key may be used for so long.", err=True)
+        click.echo(
+            f"{key_id} has ended: its clients get 401. --grace-s SECONDS lets them use an old key for so long.", err=True
+        )
 
 
 @keys.command("zeromq", short_help="The public key for ZeroMQ over TCP.")
