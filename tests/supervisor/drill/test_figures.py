@@ -129,7 +129,11 @@ def test_the_table_fits_eighty_columns() -> None:
 def test_the_name_of_a_fault_stays_whole_beside_all_columns(fault: str) -> None:
     row = FaultRow(fault, 20, 512, 500, 12, 0, 5_600.4, 9_500.1, 9_900.0, 31.25, 224.0, 455.0, 58.7)
     text = io.StringIO()
-    print_report([row], "a title", Console(file=text, width=80))
+    title = "hash-chain at https://localhost:8000: 16 streams of 256 tokens"
+    print_report([row], title, Console(file=text, width=100))
+    assert text.getvalue().splitlines()[0].rstrip() == f"{title} (pauses in ms, back in s)", "wider than the table"
+    text = io.StringIO()
+    print_report([row], title, Console(file=text, width=80))
     assert fault in text.getvalue()
 
 
