@@ -43,7 +43,7 @@ RUN_BY_ROLE = {
 }
 _INCARNATION = "supervisor.children.incarnation"
 _PR_SET_NAME = 15
-_COLLECT_AT = (10_000, 10, 10)  # new containers before a collection, and collections before one of the next generation
+_COLLECT_AT = (50_000, 10, 10)  # new containers before a collection, and collections before one of the next generation
 
 
 def main(argv: list[str]) -> int:

@@ -63,7 +63,7 @@ class Observer(Harm):
     def _at(self, scheduler: str) -> set[str]:
         """The requests that gateways have at a scheduler."""
         books = [gateway.manager.dispatcher.book for gateway in self._machine.ready("gateway")]
-        return {sequence.request.spec.request for book in books for sequence in book.at(scheduler) if sequence.is_taken}
+        return {sequence.spec.request for book in books for sequence in book.at(scheduler) if sequence.is_taken}
 
     def _is_standby_ready(self) -> bool:
         """Every rank that was started is ready, and every seat has one."""

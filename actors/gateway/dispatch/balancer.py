@@ -60,8 +60,8 @@ class Balancer:
     def work_of(self, sequence: GrowingSequence) -> int:
         """Tokens that have to be computed for a sequence, as far as they can be known: those of its prompt and its output so
         far, and as many more as answers have."""
-        n_prompt, n_ids = sequence.request.n_prompt_of(sequence.index), len(sequence.ids)
-        return n_prompt + n_ids + self.work.expected_output(sequence.request.spec.terms.max_tokens - n_ids)
+        n_prompt, n_ids = sequence.n_prompt, len(sequence.ids)
+        return n_prompt + n_ids + self.work.expected_output(sequence.spec.terms.max_tokens - n_ids)
 
     def load_tokens(self, name: str) -> int:
         """Tokens that wait or run at a replica."""

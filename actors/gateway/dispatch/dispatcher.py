@@ -84,9 +84,7 @@ class Dispatcher:
         self._full.release(sequence)
         self._full.closed(sequence.scheduler)
         if why is not None and sequence.attempt:
-            send_now(
-                self._post, sequence.scheduler, Cancel(attempt=sequence.attempt, why=why), sequence.request.spec.terms.trace_id
-            )
+            send_now(self._post, sequence.scheduler, Cancel(attempt=sequence.attempt, why=why), sequence.spec.terms.trace_id)
         self.book.close(sequence)
 
     def submit_again(self, sequence: GrowingSequence, *, why: CancelReason = "replaced") -> None:
@@ -202,7 +200,7 @@ class Dispatcher:
         sequences = [s for s in sequences if not self._is_finished(s)]
         if not sequences:
             return
-        model = sequences[0].request.spec.model
+        model = sequences[0].spec.model
         candidates = self._candidates(model)
         if self._full.is_full_for(sequences, candidates):
             self._waiting.update((s.key, s) for s in sequences)
@@ -237,7 +235,7 @@ class Dispatcher:
             self._submit(sequence, choice, holder, pages_by_name.get(choice.name, 0))
 
     def _submit(self, sequence: GrowingSequence, choice: Choice, holder: Holder | None, n_cached_pages: int) -> None:
-        spec, name, sequence.avoided = sequence.request.spec, choice.name, ""
+        spec, name, sequence.avoided = sequence.spec, choice.name, ""
         self._waiting.pop(sequence.key, None)
         self._full.release(sequence)
         self._budget.submitted()
@@ -245,7 +243,7 @@ class Dispatcher:
             attempt=self.book.open(sequence, name),
             request=spec.request,
             tokens=int32s(sequence.all_tokens()),
-            n_prompt=sequence.request.n_prompt_of(sequence.index),
+            n_prompt=sequence.n_prompt,
             sampling=spec.sampling_of(sequence.index),
             terms=spec.terms,
             suspicion=sequence.suspicion_now(),
@@ -263,7 +261,7 @@ class Dispatcher:
 
     def _is_finished(self, sequence: GrowingSequence) -> bool:
         """End the sequence if it has all its tokens: its scheduler may have died before the ending. True if it has ended."""
-        if sequence.ended is None and len(sequence.ids) >= sequence.request.spec.terms.max_tokens:
+        if sequence.ended is None and len(sequence.ids) >= sequence.spec.terms.max_tokens:
             self._give_up(sequence, Ended(reason="length", n_cached=sequence.n_cached))
         elif sequence.ended is None and sequence.ids and sequence.ids[-1] in sequence.request.stop_set:
             self._give_up(sequence, Ended(reason="stop", n_cached=sequence.n_cached))

@@ -101,5 +101,5 @@ class Failover:
     def note_again(self, name: str, sequences: list[GrowingSequence]) -> None:
         """Write into the log which requests leave this scheduler, or its death, to be submitted again."""
         if sequences:
-            requests = names_of(one.request.spec.request for one in sequences)
+            requests = names_of(one.spec.request for one in sequences)
             self._log.info("requests are submitted again", away_from=name, requests=requests)

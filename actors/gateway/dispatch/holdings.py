@@ -48,7 +48,7 @@ class Holdings:
             lacks_tokens = n_told is not None and n_told > len(sequence.ids)
             if never_came or lacks_tokens:
                 self.n_lost += 1
-                fields = sequence.request.spec.log_fields
+                fields = sequence.spec.log_fields
                 self._log.warning(
                     "messages between gateway and scheduler were lost: sequence submitted again",
                     scheduler=scheduler,

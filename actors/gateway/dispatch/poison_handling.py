@@ -67,7 +67,7 @@ class PoisonHandling:
         """A sequence has ended as quarantined, because workers of these replicas died. Refuse its prompt from now on, and end
         the running ones of the same caller that compute the same.
         """
-        spec, now_s = sequence.request.spec, self._post.now_s()
+        spec, now_s = sequence.spec, self._post.now_s()
         self._log.error("sequence quarantined", detail=detail, caller=spec.terms.caller.hex(), **spec.log_fields)
         self.quarantine.add(spec, sequence.index, len(sequence.ids), now_s, replicas)
         self._budget.charge(spec.terms.caller, replicas, now_s)

@@ -35,7 +35,7 @@ class PrefixQueries:
         """Ask about the sequences of one prompt. False if there is nothing to ask, or nobody to ask."""
         if not (directories := self._post.living("cache_directory")):
             return False
-        terms = sequences[0].request.spec.terms
+        terms = sequences[0].spec.terms
         hashes = page_hashes(sequences[0].all_tokens(), root_of(terms.cache_scope, terms.cache_salt))
         if not len(hashes):
             return False

@@ -158,7 +158,7 @@ class RequestManager:
             try:
                 taken = sequence.accept(first, ids, logprobs if sequence.wants_logprobs else None, n_cached)
             except Gap as gap:
-                fields = sequence.request.spec.log_fields
+                fields = sequence.spec.log_fields
                 self._log.error("tokens are missing: sequence submitted again", sender=sender, gap=str(gap), **fields)
                 self.dispatcher.submit_again(sequence)
                 continue

@@ -45,7 +45,7 @@ class StepPublisher:
     def record(self, rows: StepRows, ack: Ack | None) -> None:
         """Record rows and endings, then publish them. `ack`: the message to acknowledge to its scheduler afterwards."""
         for sequence in rows.endings:
-            if sequence.request.spec.tells_times:
+            if sequence.spec.tells_times:
                 self._note_times(sequence)
         record = rows.record()
         if not record and rows.are_admitted and (not self._in_journal or rows.are_at_once):

@@ -110,7 +110,7 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
 
     Everything that the tokens of a sequence depend on is compared here.
     """
-    a, b = one.request.spec, other.request.spec
+    a, b = one.spec, other.spec
     depends_on_seed = bool(one.ids)  # workers died after tokens that were sampled
     return (
         other is not one
@@ -123,7 +123,7 @@ def is_same_computation(one: GrowingSequence, other: GrowingSequence) -> bool:
 
 def _noise(sequence: GrowingSequence, depends_on_seed: bool) -> Sampling:
     """The sampling of a sequence, without the seed if that has no influence: the choice is greedy, or none has been made."""
-    sampling = sequence.request.spec.sampling_of(sequence.index)
+    sampling = sequence.spec.sampling_of(sequence.index)
     return sampling if sampling.temperature and depends_on_seed else msgspec.structs.replace(sampling, seed=0)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from weakref import ref
 
 import msgspec
 import numpy as np
@@ -37,9 +38,12 @@ class Gap(Exception):
 
 
 class GrowingSequence:
-    """One sequence of a request: its tokens, their text, and its present submission to a scheduler."""
+    """One sequence of a request: its tokens, their text, and its present submission to a scheduler.
+
+    It does not keep its request: a circle of both would wait for the collector of garbage, which stops the gateway."""
 
     __slots__ = (
+        "_request",
         "_stream_items",
         "_text",
         "attempt",
@@ -57,12 +61,13 @@ class GrowingSequence:
         "moved_s",
         "n_cached",
         "n_losses",
+        "n_prompt",
         "n_submissions",
         "n_visible",
         "queued_tokens",
         "replicas_harmed",
-        "request",
         "scheduler",
+        "spec",
         "suspicion",
         "tail",
         "texts",
@@ -70,7 +75,8 @@ class GrowingSequence:
     )
 
     def __init__(self, request: Request, index: int, detokenizer: Detokenizer) -> None:
-        self.request, self.index = request, index
+        self._request, self.spec, self.index = ref(request), request.spec, index
+        self.n_prompt = request.n_prompt_of(index)
         self.key = request.number << KEY_BITS | index  # its number in the journal
         self._stream_items = request.stream_items
         self.wants_logprobs = request.spec.sampling.logprobs >= 0
@@ -96,6 +102,14 @@ class GrowingSequence:
         self.n_losses = 0  # submissions lost since the last new token
         self.suspicion: Suspicion | None = None  # as the last replica has told it
         self.replicas_harmed: frozenset[str] = frozenset()  # schedulers whose gangs have died with this sequence alone
+
+    @property
+    def request(self) -> Request:
+        """The request that it belongs to. Raises: ReferenceError if nobody keeps that."""
+        request = self._request()
+        if request is None:
+            raise ReferenceError(f"sequence {self.index}: its request is gone")
+        return request
 
     def accept(self, first: int, new_ids: Sequence[int], logprobs: TokenLogprobs | None = None, n_cached: int = 0) -> int:
         """Append tokens with numbers `first`, first + 1, ...; returns how many of them were appended.
@@ -167,20 +181,20 @@ class GrowingSequence:
 
     def _check_prompt(self) -> None:
         """Check what the chunks said of the prompt. Raises: Gap if log probabilities of its tokens are missing."""
-        if self.request.spec.terms.prompt_logprobs >= 0:
-            wanted, got = self.request.n_prompt_of(self.index) - 1, self.logprobs.n_of_prompt
+        if self.spec.terms.prompt_logprobs >= 0:
+            wanted, got = self.n_prompt - 1, self.logprobs.n_of_prompt
             if got != wanted:
                 raise Gap(f"prompts: expected log probabilities of {wanted} tokens, got {got}")
 
     def suspicion_now(self) -> Suspicion | None:
         """The suspicion under which it is; None once it has more tokens than were computed at the deaths of gangs."""
-        if self.suspicion is not None and len(self.ids) + self.request.n_prompt_of(self.index) > self.suspicion.reach:
+        if self.suspicion is not None and len(self.ids) + self.n_prompt > self.suspicion.reach:
             self.suspicion = None
         return self.suspicion
 
     def all_tokens(self) -> np.ndarray:
         """Prompt tokens followed by the known output tokens: int32 [n]."""
-        prompt = self.request.spec.prompt_of(self.index)
+        prompt = self.spec.prompt_of(self.index)
         return np.concatenate([prompt, np.array(self.ids, dtype="<i4")]) if self.ids else prompt
 
 

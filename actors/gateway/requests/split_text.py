@@ -18,7 +18,7 @@ class SplitText:
 
     def __init__(self, sequence: GrowingSequence) -> None:
         """`sequence`: of a request with a `splitting`."""
-        splitting = sequence.request.spec.splitting
+        splitting = sequence.spec.splitting
         assert splitting is not None, "its text is split"
         self._sequence, self._splitter = sequence, splitting.splitter()
         self.n_read = 0  # tokens
@@ -62,7 +62,7 @@ class SplitText:
 
 def pieces_of(sequence: GrowingSequence) -> list[TextPiece]:
     """The whole text of a sequence, in order; all of it is content if it is not split. Neighbours differ in their channel."""
-    if sequence.request.spec.splitting is None:
+    if sequence.spec.splitting is None:
         text = "".join(sequence.texts) + sequence.tail
         return [TextPiece(Channel.CONTENT, text)] if text else []
     runs = groupby(SplitText(sequence).of_rest(), key=attrgetter("channel"))

@@ -63,7 +63,7 @@ def _cut_at_values(text: str) -> list[str]:
 
 def call_id(sequence: GrowingSequence, number: int, prefix: str = "call_") -> str:
     """The id of a call: a function of the request's id, so that another process gives the same one."""
-    name = f"{sequence.request.spec.request}/{sequence.index}/{number}"
+    name = f"{sequence.spec.request}/{sequence.index}/{number}"
     return prefix + blake2b(name.encode(), digest_size=12).hexdigest()
 
 

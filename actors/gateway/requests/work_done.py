@@ -36,7 +36,7 @@ def n_cached_of(request: Request) -> int:
 
 def n_cached_at(sequence: GrowingSequence) -> int:
     """The same for the prompt of one sequence."""
-    n, ended = sequence.request.spec.n, sequence.ended
+    n, ended = sequence.spec.n, sequence.ended
     if n == 1:
         return 0 if ended is None else ended.n_cached
     first = sequence.index - sequence.index % n

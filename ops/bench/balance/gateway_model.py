@@ -109,7 +109,7 @@ class GatewayModel(Post):
     def on_end(self, work: ModelledWork) -> None:
         """An attempt has its last token."""
         if (sequence := self.dispatcher.book.find(work.attempt)) is not None:
-            sequence.accept(1, [1] * (int(sequence.request.spec.request) - 1))
+            sequence.accept(1, [1] * (int(sequence.spec.request) - 1))
             self.dispatcher.remove(sequence, None)
             sequence.end(Ended(reason="length"))
 

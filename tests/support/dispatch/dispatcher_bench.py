@@ -76,7 +76,7 @@ class DispatcherBench:
     def __init__(self, *names: str, resubmit_budget: int = 2, names_holders: bool = False) -> None:
         self.post = PeersPost(*names)
         self.given_up: list[tuple[GrowingSequence, Ended]] = []
-        self._n_requests = 0
+        self._requests: list[Request] = []  # sequences do not keep them
         settings = GatewaySettings(resubmit_budget=resubmit_budget, names_holders=names_holders)
         self.dispatcher = Dispatcher(settings, 1, self.post, self._give_up, self._blame)
 
@@ -101,8 +101,8 @@ class DispatcherBench:
             n=n,
             model=model,
         )
-        self._n_requests += 1
-        request = Request(self._n_requests, spec, lambda prompt: NumberText(), 0.0)
+        request = Request(len(self._requests) + 1, spec, lambda prompt: NumberText(), 0.0)
+        self._requests.append(request)
         self.dispatcher.submit_request(request)
         return request.sequences
 

@@ -46,14 +46,13 @@ class FullQueues:
         """True if these sequences of one prompt are new, all schedulers that may have them are full, and one of their model is
         held that goes first."""
         new = sequences[0]
-        spec = new.request.spec
+        spec = new.spec
         return (
             bool(self._held)
             and not new.n_submissions
             and self._full.issuperset(candidates)
             and any(
-                one.request.spec.model == spec.model and one.request.spec.terms.priority <= spec.terms.priority
-                for one in self._held.values()
+                one.spec.model == spec.model and one.spec.terms.priority <= spec.terms.priority for one in self._held.values()
             )
         )
 
@@ -66,7 +65,7 @@ class FullQueues:
 
     def take(self, scheduler: str, model: int) -> GrowingSequence | None:
         """The sequence that gets a free place of this scheduler, which computes this model; it is held no more."""
-        waiting = (one for one in self._held.values() if one.request.spec.model == model)
+        waiting = (one for one in self._held.values() if one.spec.model == model)
         first = min(waiting, key=place_of, default=None)
         if first is None:
             self._full.discard(scheduler)
@@ -82,4 +81,4 @@ class FullQueues:
 
 def place_of(sequence: GrowingSequence) -> tuple[int, int]:
     """Sequences go in the order of this."""
-    return sequence.request.spec.terms.priority, sequence.key
+    return sequence.spec.terms.priority, sequence.key

@@ -123,7 +123,7 @@ class ChunkWriter(StreamWriter):
         """The event of an ending, with the text that became certain by it; b"" for a failure without such a text."""
         ended = sequence.ended
         assert ended is not None
-        spec = sequence.request.spec
+        spec = sequence.spec
         tail = sequence.tail if spec.has_answer else ""
         if ended.is_failure:
             return self._event(sequence.index, tail, b"null", b"null") if tail else b""
@@ -188,7 +188,7 @@ def whole_body(request: Request, model_name: str, model: TextModel) -> Iterator[
 
 def _choice(sequence: GrowingSequence, index: int, model: TextModel, *, is_chat: bool) -> Iterator[bytes]:
     assert sequence.ended is not None
-    spec = sequence.request.spec
+    spec = sequence.spec
     text = "".join(sequence.texts) + sequence.tail if spec.has_answer else ""
     choice: dict[str, Any] = {"index": index}
     finish = finish_reason(sequence.ended)

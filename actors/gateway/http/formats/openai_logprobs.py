@@ -22,8 +22,8 @@ def logprobs_json(
 
     offset: length of the text of the tokens before `first`, in characters.
     """
-    some, wanted = sequence.logprobs.of(first, stop), sequence.request.spec.sampling.logprobs
-    if not sequence.request.spec.has_answer:
+    some, wanted = sequence.logprobs.of(first, stop), sequence.spec.sampling.logprobs
+    if not sequence.spec.has_answer:
         some, stop = some.part(0, 0), first
     ids = sequence.ids[first : first + len(some.chosen)]
     if is_chat:
@@ -57,13 +57,13 @@ def whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool
     because each of them holds a value for every token."""
     lists: dict[str, list[bytes]] = {}
     offset = echo_length(sequence)
-    if sequence.request.spec.echo:
+    if sequence.spec.echo:
         echoed = EchoedLogprobs(sequence, model)
         for first in range(0, echoed.n_tokens, SPAN_TOKENS):
             for name, values in echoed.part(first, first + SPAN_TOKENS).items():
                 lists.setdefault(name, []).append(_encode(values)[1:-1])
             yield b""
-    n_tokens = len(sequence.ids) if sequence.request.spec.has_answer else 0
+    n_tokens = len(sequence.ids) if sequence.spec.has_answer else 0
     for first in range(0, n_tokens or int(not lists), SPAN_TOKENS):
         stop = first + SPAN_TOKENS
         some = logprobs_json(sequence, first, stop, model, is_chat=is_chat, offset=offset)
@@ -78,5 +78,5 @@ def whole_logprobs(sequence: GrowingSequence, model: TextModel, *, is_chat: bool
 
 def echo_length(sequence: GrowingSequence) -> int:
     """Characters of the prompt before the text of the tokens; 0 unless the answer repeats it with log probabilities."""
-    spec = sequence.request.spec
+    spec = sequence.spec
     return len(spec.echo[sequence.index // spec.n]) if spec.echo and spec.sampling.logprobs >= 0 else 0

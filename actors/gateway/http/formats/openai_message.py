@@ -35,7 +35,7 @@ def message_of(sequence: GrowingSequence) -> tuple[dict[str, Any], int]:
     texts, calls = calls_in(pieces_of(sequence))
     message: dict[str, Any] = {"role": "assistant", "content": None if calls else "", "refusal": None, **_texts(texts)}
     shown = [_call(sequence, call) for call in calls]
-    if calls and _takes_functions(sequence.request.spec):
+    if calls and _takes_functions(sequence.spec):
         message["function_call"] = shown[0]["function"]
     elif calls:
         message["tool_calls"] = shown
@@ -57,7 +57,7 @@ def delta_of(sequence: GrowingSequence, pieces: list[TextPiece], n_calls: int) -
     delta = _texts(pieces)
     if not calls:
         return delta
-    if _takes_functions(sequence.request.spec):
+    if _takes_functions(sequence.spec):
         return {**delta, "function_call": calls[0]["function"]}
     return {**delta, "tool_calls": calls}
 

@@ -44,7 +44,7 @@ class SplitChunkWriter(ChunkWriter):
         assert ended is not None
         if ended.is_failure:
             return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", b"null") if pieces else b""
-        finish = FINISH[finish_with_calls(ended, split.n_whole_calls, sequence.request.spec)]
+        finish = FINISH[finish_with_calls(ended, split.n_whole_calls, sequence.spec)]
         return self._event_with(sequence.index, self._delta(sequence, pieces), b"null", finish, self.ids_of_ending)
 
     def _delta(self, sequence: GrowingSequence, pieces: list[TextPiece]) -> bytes:

@@ -67,12 +67,12 @@ def _choices(request: Request, model: TextModel) -> Iterator[bytes]:
 
 def _message(sequence: GrowingSequence) -> dict[str, Any]:
     """The field with the parts of a split answer, as in `/v1/chat/completions`; nothing for another one."""
-    return {} if sequence.request.spec.splitting is None else {"message": message_of(sequence)[0]}
+    return {} if sequence.spec.splitting is None else {"message": message_of(sequence)[0]}
 
 
 def _logprobs(sequence: GrowingSequence, model: TextModel) -> Iterator[bytes]:
     """The field with the log probabilities of an answer, after a comma; nothing where they are not asked for."""
-    spec = sequence.request.spec
+    spec = sequence.spec
     if spec.shows_logprobs:
         yield b',"logprobs":'
         yield from whole_logprobs(sequence, model, is_chat=spec.api == "chat")
@@ -109,7 +109,7 @@ def _sequence(sequence: GrowingSequence) -> dict[str, Any]:
         "tokens": sequence.ids,
         "text": "".join(sequence.texts) + sequence.tail,
         "finish_reason": ended.reason,
-        "n_prompt": len(sequence.request.spec.prompt_of(sequence.index)),
+        "n_prompt": len(sequence.spec.prompt_of(sequence.index)),
         "n_generated": len(sequence.ids),
         "n_cached": n_cached_at(sequence),
     }

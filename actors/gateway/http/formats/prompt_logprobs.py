@@ -26,7 +26,7 @@ class EchoedLogprobs:
     """The `logprobs` object of completions for the tokens of one prompt. The first token has no log probability."""
 
     def __init__(self, sequence: GrowingSequence, model: TextModel) -> None:
-        spec = sequence.request.spec
+        spec = sequence.spec
         self._model, self._wanted = model, spec.sampling.logprobs
         self._known, prompt = sequence.logprobs.prompt, spec.prompt_of(sequence.index)
         self._ids = prompt.tolist()
@@ -73,7 +73,7 @@ def likeliest_texts(
 def _prompt_logprobs(sequence: GrowingSequence, model: TextModel, span: int) -> Iterator[bytes]:
     """vLLM's `prompt_logprobs`: null for the first token, then an object for each place: by token id, of the prompt's token and
     of the most probable ones. `span`: places in one piece; an empty piece comes after each."""
-    known, spec = sequence.logprobs.prompt, sequence.request.spec
+    known, spec = sequence.logprobs.prompt, sequence.spec
     yield b"[null"
     for first in range(0, known.n_tokens if known is not None else 0, span):
         assert known is not None
@@ -95,7 +95,7 @@ def _entry(model: TextModel, token: int, logprob: float, rank: int) -> dict[str,
 
 def prompt_fields(sequence: GrowingSequence, model: TextModel, span: int) -> Iterator[bytes]:
     """vLLM's fields about a prompt, as far as they are asked for, each after a comma. `span`: as in `_prompt_logprobs`."""
-    spec = sequence.request.spec
+    spec = sequence.spec
     if spec.shown_prompt_logprobs >= 0:
         yield b',"prompt_logprobs":'
         yield from _prompt_logprobs(sequence, model, span)
@@ -105,6 +105,6 @@ def prompt_fields(sequence: GrowingSequence, model: TextModel, span: int) -> Ite
 
 def token_ids(sequence: GrowingSequence, some: slice, *, with_prompt: bool) -> bytes:
     """vLLM's `token_ids` of generated tokens, and `prompt_token_ids` before it, each after a comma."""
-    spec = sequence.request.spec
+    spec = sequence.spec
     prompt = b',"prompt_token_ids":' + _encode(spec.prompt_of(sequence.index).tolist()) if with_prompt else b""
     return prompt + b',"token_ids":' + _encode(sequence.ids[some] if spec.has_answer else [])

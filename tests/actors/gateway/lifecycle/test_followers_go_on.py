@@ -102,7 +102,7 @@ async def test_followers_of_a_request_that_kills_workers_end_with_it_unless_they
         await r.cluster.wait_until(lambda: scheduler.running)
         scheduler.step(2)
         terms = msgspec.structs.replace(other.spec.terms, caller=b"another")
-        other.spec = msgspec.structs.replace(other.spec, terms=terms)
+        other.spec = other.sequences[0].spec = msgspec.structs.replace(other.spec, terms=terms)
         scheduler.fail(next(iter(scheduler.running)), "workers died 4 times", "quarantined")
         answers = [await answer for answer in (leader, *more)]
         assert all("quarantined" in answer.text for answer in answers)

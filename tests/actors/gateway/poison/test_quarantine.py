@@ -157,7 +157,7 @@ def test_only_what_must_meet_the_same_end_is_the_same_computation() -> None:
 
 def ordered(sequence: GrowingSequence, **fields: Any) -> GrowingSequence:
     """The same with another order."""
-    sequence.request.spec = with_terms(sequence.request.spec, **fields)
+    sequence.spec = with_terms(sequence.spec, **fields)
     return sequence
 
 

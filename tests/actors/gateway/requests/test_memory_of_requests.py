@@ -12,6 +12,7 @@ import pytest
 from actors.gateway.http.answers.chunk_sender import OwnConnection
 from actors.gateway.http.connection import Connection
 from actors.gateway.requests.reader import Reader
+from actors.gateway.requests.request import GrowingSequence, Request
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S
 
@@ -25,7 +26,7 @@ def without_collections() -> Iterator[None]:
 
 
 def counts() -> dict[str, int]:
-    kinds = (Reader, OwnConnection, Connection)
+    kinds = (Reader, OwnConnection, Connection, Request, GrowingSequence)
     return {kind.__name__: sum(type(one) is kind for one in gc.get_objects()) for kind in kinds}
 
 

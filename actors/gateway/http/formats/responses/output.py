@@ -179,7 +179,7 @@ class OutputWalk:
 
 def _called_in(sequence: GrowingSequence) -> dict[str, CalledTool]:
     """The tools of the request that are no plain functions, by the name that the model was told."""
-    spec = sequence.request.spec
+    spec = sequence.spec
     assert spec.response is not None, "it is a request of /v1/responses"
     if spec.splitting is None or spec.splitting.tools is None:
         return {}
@@ -216,7 +216,7 @@ def part_json(item: OutputItem, *, is_begun: bool = False) -> dict[str, Any]:
 
 def output_id(sequence: GrowingSequence, item: OutputItem) -> str:
     """The id of an item: a function of the request's id, so that another process gives the same one."""
-    return f"{_PREFIXES[item.kind]}{sequence.request.spec.request.removeprefix('resp_')}_{item.index}"
+    return f"{_PREFIXES[item.kind]}{sequence.spec.request.removeprefix('resp_')}_{item.index}"
 
 
 def logprobs_of(sequence: GrowingSequence, first: int, stop: int, model: TextModel) -> list[msgspec.Raw]:

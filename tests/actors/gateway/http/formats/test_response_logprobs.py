@@ -37,8 +37,8 @@ class CountedText(HashChainText):
 
 def _request(splitting: Splitting | None) -> Request:
     request = written([f"w{i} " for i in range(N)], "responses", splitting, response=ResponseTerms(items=b"[]", shown=b"{}"))
-    request.spec = msgspec.structs.replace(request.spec, sampling=Sampling(logprobs=WIDTH))
     sequence = request.sequences[0]
+    request.spec = sequence.spec = msgspec.structs.replace(request.spec, sampling=Sampling(logprobs=WIDTH))
     sequence.wants_logprobs = True
     tops = np.zeros(N * WIDTH, "<f4")
     chosen = -np.arange(N, dtype="<f4")
