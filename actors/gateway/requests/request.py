@@ -218,8 +218,7 @@ class Request:
         self.is_ping_coming = False  # a ping is on its way into the journal
         self.takes_pings = True  # False: a client has more than the journal had, and no ping may come between
         self.is_recorded = False  # the journal has its specification, or needs it not
-        # Its answer was there when it came, and is written in the turn of the event loop in which it was accepted. The journal
-        # is not told: there is no time in which its process could die and leave it accepted and without an answer.
+        # It is answered in the turn of the event loop in which it is accepted: no death between, so the journal is not told.
         self.is_at_once = False
         self.n_restored_items: int | None = None  # items that the journal had when this process restored it
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
