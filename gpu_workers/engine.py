@@ -33,6 +33,11 @@ class PlanRefused(TardigradeError):
         self.suspects = int32s(np.unique(np.asarray(suspects, dtype=np.int64)))
 
 
+class RankLost(TardigradeError):
+    """Another rank of the gang has ended within a collective. It says nothing about the memory of this one, whose finished
+    steps have written all that they report; whoever has ended knows whether its own is damaged."""
+
+
 class Engine(Protocol[Launched]):
     """One rank's model with its slots and pages. Used from the step thread; `collect` may run on other threads."""
 

@@ -19,7 +19,7 @@ KvDtype = Literal["auto", "int8", "int4", "fp8"]
 PAGES_CAPABILITY: dict[KvDtype, tuple[int, int]] = {  # of GPUs that have bfloat16, for scales, and convert such numbers quickly
     "auto": (0, 0), "int8": (8, 0), "int4": (8, 0), "fp8": (8, 9),
 }  # fmt: skip
-UrgentStream = Literal["auto", "on", "off"]
+UrgentStream = Literal["auto"] | bool
 HostCacheDtype = Literal["same", "int4", "adaptive"]
 Quantization = Literal["none", "exact", "int8", "int4", "fp8"]
 QuantizationChoice = Literal["auto", "none", "exact", "int8", "int4", "fp8"]
@@ -117,7 +117,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         memory: on CPU cores, in collectives, in deterministic kernels, for keys of pages with fewer bits. n_parameters: of the
         model's layers."""
         is_alone = self.device == "cuda" and self.n_ranks == 1 and not self.deterministic and self.kv_dtype == "auto"
-        is_wanted = self.urgent_stream == "on" or (self.urgent_stream == "auto" and n_parameters >= _LEAST_BESIDE_PARAMETERS)
+        is_wanted = n_parameters >= _LEAST_BESIDE_PARAMETERS if self.urgent_stream == "auto" else self.urgent_stream
         return min(_MOST_BESIDE_TOKENS, self.step_tokens) if is_wanted and is_alone else 0
 
     @property

@@ -57,6 +57,7 @@ from supervisor.parent.link import ParentLink
 from supervisor.parent.lock_file import LockFile
 from supervisor.parent.memory_copy import keep_copies
 from supervisor.placement.placement import Placement
+from supervisor.restart.successor import leave_next
 from supervisor.start_facts import EmbeddingFacts, StartFacts
 from supervisor.succession import leave_to_next
 from supervisor.supervisor import Supervisor
@@ -111,6 +112,7 @@ def resume(link: ParentLink) -> int:
 
     Raises: OSError, msgspec.DecodeError when the run directory does not say what this server is.
     """
+    leave_next(link)
     configure_logs("console", "info", "supervisor/0", 0)  # until it is known how: a log on a full disk must fail nobody
     path = Path(link.kept[_RUN_DIR].value)
     keep_copies(link, path)

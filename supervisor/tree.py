@@ -59,6 +59,7 @@ _HOLDERS = ("custodian", "vault")  # what they hold for others is lost if those 
 _BEATS_TO_CONTINUE = 2  # after the silence of so many beats a holder that is stopped from outside is told to continue
 _DEFAULT_LENGTH_TOKENS = 8192  # of a model without a known context
 _PROMPT_STEP_S = {"cuda": 0.03, "cpu": 0.0}  # `scheduler.step_s` by device, if it is not set: docs/performance_gpus.md
+_CPU_PAUSE_S = 0.3  # the most of `supervisor.standby_pause_s` on CPU cores: enough for the first steps of a takeover
 _GANG_WHY = "runs the model; when one rank dies, all of them are restarted"
 
 
@@ -240,7 +241,7 @@ def _gang(config: ServerConfig, facts: StartFacts, replica: int, seat: str = FIR
         has_rendezvous=True,
         unit=Unit("replica", replica),
         standby_of=f"gang {replica}" if is_standby else "",
-        standby_pause_s=s.standby_pause_s if facts.placement.device == "cuda" else 0.0,
+        standby_pause_s=s.standby_pause_s if facts.placement.device == "cuda" else min(s.standby_pause_s, _CPU_PAUSE_S),
     )
 
 

@@ -1,7 +1,7 @@
 """The tensor-parallel ranks of one gang, and the collectives they need. A group is created once per incarnation.
 
-A group is never repaired: when a rank dies the others hang in their collective, so the supervisor kills the gang and starts a
-new one with a new rendezvous file.
+A group is never repaired: when a rank dies the others hang in their collective, or it fails (`RankLost`), so the supervisor
+kills the gang and starts a new one with a new rendezvous file.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 from datetime import timedelta
 from pathlib import Path
+from types import TracebackType
 from typing import Protocol, Self
 
 import torch
 import torch.distributed as dist
+
+from gpu_workers.engine import RankLost
 
 # torch 2.13 has this under a new name and warns of the old one, which is the only one that torch 2.11 has
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -92,21 +95,37 @@ def open_world(rank: int, size: int, rendezvous: Path, device: torch.device, tim
     )
 
 
+class GangCalls:
+    """A context for calls of torch.distributed on this device. Raises: RankLost instead of gloo's errors, which it has where
+    another rank has ended. Those of a GPU may be its own, and stay as they are."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_cpu = device.type == "cpu"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._is_cpu and isinstance(error, RuntimeError):
+            raise RankLost(f"another rank of the gang has ended: {error}") from error
+
+
 def least_of_all(value: int, device: torch.device) -> int:
-    """The smallest of the values of all ranks of the gang. device: of this rank, for which it waits."""
+    """The smallest of the values of all ranks of the gang. device: of this rank, for which it waits. Raises: RankLost."""
     holder = torch.tensor([value], dtype=torch.int64, device=device)
-    dist.all_reduce(holder, op=dist.ReduceOp.MIN)
+    with GangCalls(device):
+        dist.all_reduce(holder, op=dist.ReduceOp.MIN)
     return int(holder.item())
 
 
 class DistributedGroup(TensorGroup):
-    """A group over torch.distributed: gloo on the CPU, NCCL on CUDA."""
+    """A group over torch.distributed: gloo on the CPU, NCCL on CUDA. Its collectives raise RankLost on a CPU."""
 
     def __init__(self, rank: int, size: int, device: torch.device, group: dist.ProcessGroup | None = None) -> None:
         """rank, size: in `group`; None: in the gang, all of whose ranks have joined."""
         self.rank = rank
         self.size = size
-        self._device, self._group = device, group
+        self._device, self._group, self._calls = device, group, GangCalls(device)
 
     @classmethod
     def join(cls, rank: int, size: int, rendezvous: Path, device: torch.device, timeout_s: float) -> Self:
@@ -116,13 +135,15 @@ class DistributedGroup(TensorGroup):
 
     def all_reduce(self, x: torch.Tensor) -> torch.Tensor:
         """Overwrites x, of any shape and float dtype, with the sum over the ranks, and returns it. On CUDA only queued."""
-        dist.all_reduce(x, group=self._group)
+        with self._calls:
+            dist.all_reduce(x, group=self._group)
         return x
 
     def all_gather_last(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, n] -> a new [T, size * n], the ranks' parts side by side in rank order. On CUDA only queued."""
         gathered = torch.empty((self.size, *x.shape), dtype=x.dtype, device=x.device)
-        _all_gather(gathered.flatten(0, 1), x.contiguous(), group=self._group)
+        with self._calls:
+            _all_gather(gathered.flatten(0, 1), x.contiguous(), group=self._group)
         return gathered.transpose(0, 1).flatten(1)
 
     def least(self, value: int) -> int:

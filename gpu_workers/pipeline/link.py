@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 import torch.distributed as dist
 
-from gpu_workers.layers.tensor_group import DistributedGroup, SingleRank, TensorGroup, least_of_all, open_world
+from gpu_workers.layers.tensor_group import DistributedGroup, GangCalls, SingleRank, TensorGroup, least_of_all, open_world
 from gpu_workers.pipeline.stage import Stage
 
 _PARTS = 2  # what the layers have added last, and all before it: the next layer adds them, as it would on one rank
@@ -136,12 +136,13 @@ def _group(ranks: list[int]) -> dist.ProcessGroup:
 class _Receiving(AwaitedIds):
     """Tokens that torch.distributed receives."""
 
-    def __init__(self, ids: torch.Tensor, work: dist.Work | None) -> None:
-        self._ids, self._work = ids, work
+    def __init__(self, ids: torch.Tensor, work: dist.Work | None, calls: GangCalls) -> None:
+        self._ids, self._work, self._calls = ids, work, calls
 
     def wait(self) -> torch.Tensor:
         if self._work is not None:
-            self._work.wait()
+            with self._calls:
+                self._work.wait()
             self._work = None
         return self._ids
 
@@ -150,14 +151,15 @@ class DistributedLink(StageLink):
     """A link over torch.distributed: gloo on the CPU, NCCL on CUDA, where hidden states may be sent within a captured step."""
 
     def __init__(self, place: StagePlace, groups: StageGroups, device: torch.device) -> None:
-        self._groups, self._device = groups, device
+        self._groups, self._device, self._calls = groups, device, GangCalls(device)
         self._rank_before, self._rank_after = place.world_rank - place.tp, place.world_rank + place.tp
         self._first_rank, self._last_rank = place.rank, (place.pp - 1) * place.tp + place.rank
         self._sending: deque[tuple[dist.Work | None, torch.Tensor]] = deque()
 
     def receive_hidden(self, n_tokens: int, width: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
         parts = torch.empty((_PARTS, n_tokens, width), dtype=dtype, device=self._device)
-        dist.recv(parts, self._rank_before, group=self._groups.before)
+        with self._calls:
+            dist.recv(parts, self._rank_before, group=self._groups.before)
         return parts[0], parts[1]
 
     def send_hidden(self, x: torch.Tensor, residual: torch.Tensor) -> None:
@@ -168,7 +170,8 @@ class DistributedLink(StageLink):
 
     def expect_ids(self, n: int) -> AwaitedIds:
         ids = torch.empty(n, dtype=torch.int64, device=self._device)
-        return _Receiving(ids, dist.irecv(ids, self._last_rank, group=self._groups.ids))
+        with self._calls:
+            return _Receiving(ids, dist.irecv(ids, self._last_rank, group=self._groups.ids), self._calls)
 
     def _send(self, content: torch.Tensor, target: int, group: dist.ProcessGroup | None) -> None:
         """On CUDA the current stream goes on when the message has been sent. On a CPU a thread of gloo sends it as soon as the
@@ -176,11 +179,12 @@ class DistributedLink(StageLink):
         if self._device.type == "cuda":
             dist.send(content, target, group=group)
             return
-        self._sending.append((dist.isend(content, target, group=group), content))
-        while self._sending and (len(self._sending) > _MOST_SENDING or _is_sent(self._sending[0][0])):
-            work, _ = self._sending.popleft()
-            if work is not None:
-                work.wait()
+        with self._calls:
+            self._sending.append((dist.isend(content, target, group=group), content))
+            while self._sending and (len(self._sending) > _MOST_SENDING or _is_sent(self._sending[0][0])):
+                work, _ = self._sending.popleft()
+                if work is not None:
+                    work.wait()
 
 
 def _is_sent(work: dist.Work | None) -> bool:

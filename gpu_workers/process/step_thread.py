@@ -27,7 +27,7 @@ from typing import Any, Generic
 
 from msgspec.structs import replace
 
-from gpu_workers.engine import Engine, Launched, PlanRefused, ReportLoading
+from gpu_workers.engine import Engine, Launched, PlanRefused, RankLost, ReportLoading
 from gpu_workers.process.beside_steps import BesideSteps
 from gpu_workers.process.gang_agreement import EpochId
 from gpu_workers.process.page_moves import PageMover
@@ -40,6 +40,7 @@ from messages.steps import Plan, Reset, StepFailed
 
 _FACTOR = 20.0  # a step that takes this many times as long as expected hangs
 _MOVES_END_S = 0.1  # for copies on their way when the process ends: what they have not copied is lost
+_END_S = 2.0  # in which the supervisor ends a rank whose gang has lost another one
 _WAIT_S = 5.0  # a plan may take so long to the other ranks; a link repeats what is lost, perhaps over a new connection
 
 
@@ -154,6 +155,8 @@ class StepThread(Generic[Launched]):
         self._report(self._events.on_loading, phase, fraction)
 
     def _fault(self, error: BaseException, doing: str = "") -> None:
+        if isinstance(error, RankLost):  # no fault of this rank: its end is on its way, and what is kept is intact
+            time.sleep(_END_S)
         try:
             self._on_error()
         finally:

@@ -26,6 +26,7 @@ import select
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
@@ -49,6 +50,7 @@ ENTRYPOINT = "supervisor.children.entrypoint"
 SUCCESSOR, SUPERVISOR_PROGRAM = "supervisor.restart.successor", "supervisor.start"
 _PROGRAM = "supervisor.children.fork_server"
 _ROOM = "." * 64  # for the command lines of actors
+_ALONE_S, _ALONE_POLL_S = 1.0, 0.001
 _ARGUMENTS_AT = 45  # in /proc/self/stat, counted from the field after the name; `man proc` calls it arg_start (48)
 
 
@@ -119,6 +121,18 @@ def keep_early(launched: Launched) -> None:
     _early.append(launched)
 
 
+def has_early_program() -> bool:
+    """True if what `launch_early` has started in this process can make a supervisor at once."""
+    return any(one.has_program and select.select([one.control], [], [], 0.0)[0] for one in _early)
+
+
+def drop_early() -> None:
+    """In a fork of this process: it is not this one's, and ends with the other one."""
+    for launched in _early:
+        launched.control.close()
+    _early.clear()
+
+
 def take_early() -> Launched | None:
     """What `launch_early` has started in this process."""
     return _early.pop() if _early else None
@@ -166,9 +180,17 @@ def _load(control: socket.socket, warm_ups_left: list[str]) -> bool:
             return False
         with contextlib.suppress(Exception):
             run_unhurried(partial(do_warm_up, warm_up))
+    _wait_alone()
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page that it walks through
     return _send(control, ForkAnswer(is_warm=True))
+
+
+def _wait_alone() -> None:
+    """The kernel may still end the thread of the last warm-up, which has no hurry either, and nothing is forked beside it."""
+    end_s = time.monotonic() + _ALONE_S
+    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < end_s:
+        time.sleep(_ALONE_POLL_S)
 
 
 def _received(control: socket.socket) -> tuple[ForkRequest, list[int]] | None:

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Mapping
 
 from supervisor.children.adopted_process import AdoptedProcess
-from supervisor.children.process import LocalProcess, OnExit
+from supervisor.children.process import LocalProcess, OnExit, has_said_warm
 from supervisor.directories.register import Registered
 from supervisor.parent.link import Exits, ParentLink
 
@@ -30,11 +30,22 @@ class AdoptedSpare(AdoptedProcess):
         super().__init__(registered, exits, on_exit)
         self._stdin, self.descriptors = stdin, descriptors
 
+    @property
+    def is_warm(self) -> bool:
+        """True once it has done its warm-ups. A supervisor of the release before takes away what a spare says, so its spares
+        are never warm here: actors are forked instead, and ranks take them as they are."""
+        return has_said_warm(self._stdin)
+
     def send_spawn_spec(self, spawn_spec: bytes) -> None:
         with contextlib.suppress(OSError):  # it died already: its pidfd will report it
             self._stdin.sendall(spawn_spec)
             self._stdin.shutdown(socket.SHUT_WR)
         self._stdin.close()
+
+
+def has_kept_spares(link: ParentLink) -> bool:
+    """True if the parent keeps a spare of some child."""
+    return any(name.startswith(_PREFIX) for name in link.kept)
 
 
 class KeptSpares:

@@ -126,6 +126,13 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+def has_said_warm(stdin: socket.socket) -> bool:
+    """True if the process at the other end has said that it waits for its spawn spec. The next supervisor can read that too."""
+    with contextlib.suppress(OSError):
+        return bool(stdin.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+    return False
+
+
 class Reaper(Protocol):
     """What reaps a child of this process: `subprocess.Popen`, or the like of it for one that was forked elsewhere."""
 
@@ -218,9 +225,7 @@ class LocalProcess(ChildProcess):
 
     @property
     def is_warm(self) -> bool:
-        if not self._is_warm:
-            with contextlib.suppress(OSError):
-                self._is_warm = bool(self._stdin.recv(1, socket.MSG_DONTWAIT))
+        self._is_warm = self._is_warm or has_said_warm(self._stdin)
         return self._is_warm
 
     def kill(self) -> None:

@@ -150,9 +150,8 @@ def _explained(text: str, path: str, table: Table, into: type[Any]) -> str:
     described = [one.description for one in getattr(annotation, "__metadata__", ()) if one.description]
     if described and "matching regex" in text:
         return f"expected {described[0]}, got {_shown(value)}"
-    choices = get_args(annotation) if get_origin(annotation) is Literal else _values_of(annotation)
-    if choices:
-        return f"expected one of {', '.join(map(str, choices))}, got {value!r}{value_hint(path, value)}"
+    if choices := _choices_of(annotation):
+        return f"expected one of {', '.join(choices)}, got {value!r}{value_hint(path, value)}"
     expected = _BACKQUOTED.sub(lambda match: _plain_type(match[1]), text.partition(", got")[0])
     if _struct_type(annotation) is not None:
         expected += f", as {path}.KEY=VALUE makes one"
@@ -176,12 +175,15 @@ def _shown(value: Any) -> str:
     return "a table" if isinstance(value, dict) else repr(value)
 
 
-def _values_of(annotation: Any) -> list[Any]:
-    """The values of an enum; empty for any other type."""
-    if not (isinstance(annotation, type) and issubclass(annotation, Enum)):
-        return []
-    members: type[Enum] = annotation
-    return [member.value for member in members]
+def _choices_of(annotation: Any) -> list[str]:
+    """The values that a Literal, an enum, or a Literal or bool allows; empty for any other type."""
+    if get_origin(annotation) is Literal:
+        return [str(value) for value in get_args(annotation)]
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        members: type[Enum] = annotation
+        return [str(member.value) for member in members]
+    parts = [["true", "false"] if part is bool else _choices_of(part) for part in get_args(annotation)]
+    return [choice for part in parts for choice in part] if all(parts) else []
 
 
 def _paths(into: type[Any]) -> Iterator[str]:

@@ -112,7 +112,7 @@ class SupervisorSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     drain_s: _Seconds = 30.0  # time for requests to finish when the server stops
     stop_s: _Seconds = 10.0  # time for each group of children to exit after that
     orphan_s: _Seconds = 60.0  # children of a dead supervisor serve for this time; if no other adopts them, they end
-    standby_pause_s: _Seconds = 1.0  # GPUs: from a promotion to the start of the next standby, which slows steps down
+    standby_pause_s: _Seconds = 1.0  # from a promotion to the start of the next standby, which slows steps; on CPUs 0.3 at most
     actor_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one actor that are allowed within actor_window_s
     actor_window_s: _Seconds = 60.0  # for how long a restart of an actor counts
     gang_restarts: Annotated[int, msgspec.Meta(ge=0)] = 300  # restarts of one gang that are allowed within gang_window_s

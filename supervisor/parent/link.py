@@ -97,7 +97,7 @@ class ParentLink:
                 break
             name, _, value = packet[len(KEEP) :].decode().partition(" ")
             self.kept[name] = Kept(value, fds[0])
-        self._lacks_spare = bool(self.kept)  # the parent had one at most, and that is this process
+        self.lacks_spare = bool(self.kept)  # the parent had one next supervisor at most, and that is this process
 
     @property
     def has_parent(self) -> bool:
@@ -143,25 +143,24 @@ class ParentLink:
         assert self._socket is not None, "expected a parent"
         socket.send_fds(self._socket, [kind + str(waiting.pid).encode()], [waiting.end.fileno()])
 
-    def _give_spare(self) -> None:
-        """Let the parent have a next supervisor at once: this one may die as soon as the one before."""
-        if (made := self.make_spare()) is not None:
-            self._lacks_spare = False
-            with made.end, contextlib.suppress(OSError):  # a parent that is stopped reads nothing; what was made ends
-                self._give(SPARE, made)
+    def give_spare(self, made: Successor) -> None:
+        """Let the parent have a next supervisor at once: this one may die as soon as the one before. Closes its end here."""
+        self.lacks_spare = False
+        with made.end, contextlib.suppress(OSError):  # a parent that is stopped reads nothing; what was made ends
+            self._give(SPARE, made)
 
     def beat(self) -> None:
         """Show the parent that this supervisor handles signals and messages, and notice a parent that does not answer. May be
         called often."""
         now_s = time.monotonic()
-        if self._lacks_spare and self._beat_s:  # what has to be done first is done
-            self._give_spare()
+        if self.lacks_spare and self._beat_s and (made := self.make_spare()) is not None:  # what has to be done first is done
+            self.give_spare(made)
         if self._socket is not None and now_s - self._beat_s >= POLL_EVERY_S:
             self._beat_s = now_s
             with contextlib.suppress(OSError):  # a parent that is stopped reads nothing
                 self._socket.send(OPEN, socket.MSG_DONTWAIT)
                 if self.wants_next and now_s - self._asked_s >= _ASK_EVERY_S:
-                    self._asked_s, self._lacks_spare = now_s, False
+                    self._asked_s, self.lacks_spare = now_s, False
                     self._socket.send(NEXT, socket.MSG_DONTWAIT)
             if self._parent_pid and self._silence.poll() > FROZEN_S:
                 self.on_parent_frozen()

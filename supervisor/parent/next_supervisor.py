@@ -18,6 +18,7 @@ import importlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable
 
 from messages.outcomes import ExitCode
@@ -29,7 +30,7 @@ from supervisor.parent.unhurried import run_unhurried
 
 _PROGRAM = "supervisor.start"
 _FORK_SERVER = "supervisor.children.fork_server"
-_MOST_DEATHS = 3  # of processes that were never needed; then no more are made
+_MOST_DEATHS, _WINDOW_S = 3, 60.0  # of processes that were never needed, in this time; then no more are made for a while
 
 
 class NextSupervisor:
@@ -38,14 +39,16 @@ class NextSupervisor:
     def __init__(self) -> None:
         self.pid = 0
         self._end = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._n_deaths, self._is_fresh = 0, False
+        self._deaths_s, self._is_fresh = list[float](), False
 
     def look(self) -> bool:
         """Look whether the one that waits has ended: only its link tells that where a supervisor has made it and reaps it.
         Returns True if another one may be made."""
         if self.pid and self._has_ended():
             self.died()
-        return not self.pid and self._n_deaths < _MOST_DEATHS
+        now_s = time.monotonic()
+        self._deaths_s = [at_s for at_s in self._deaths_s if now_s - at_s < _WINDOW_S]
+        return not self.pid and len(self._deaths_s) < _MOST_DEATHS
 
     def make(self, let_go: Callable[[], None]) -> socket.socket | None:
         """Fork. Returns None in the parent. In the new process: closes what it has of the parent with `let_go`, and returns its
@@ -73,7 +76,8 @@ class NextSupervisor:
         now: it waits instead of the one before; SPARE and its process id: it waits if no other one does. `end`: our end of its
         link, without which it ends."""
         kind, pid = packet[: len(FRESH)], int(packet[len(FRESH) :])
-        if kind == SPARE and not self.look():
+        self.look()
+        if kind == SPARE and self.pid:
             os.close(end)
             return
         self.kill()
@@ -104,7 +108,7 @@ class NextSupervisor:
     def died(self) -> None:
         """The one that waits has been reaped."""
         self.pid, self._is_fresh = 0, False
-        self._n_deaths += 1
+        self._deaths_s.append(time.monotonic())
 
     def kill(self) -> None:
         """End the one that waits, and make no other one until its death is reaped."""

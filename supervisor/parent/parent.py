@@ -178,8 +178,8 @@ class Parent:
                 self._has_opened = self._is_open = True
                 for number in self._orders.sent():
                     os.kill(self._pid, number)
-        elif not packet:  # it has closed its end; its death follows
-            time.sleep(_RETRY_S)
+        elif not packet:  # it has closed its end; its death follows, with a signal
+            select.select([self._wakeup], [], [], _RETRY_S)
 
     def _tick(self) -> None:
         """While a server starts, a supervisor that has not opened its link yet may take its time: nothing needs it yet. Later
@@ -247,9 +247,9 @@ class Parent:
             self._leave(ExitCode.FAULT)
         self._exits[self._pid] = code  # the next supervisor logs how this one ended
         while True:
-            time.sleep(_RETRY_S)
             with contextlib.suppress(OSError):  # no process or no descriptor is left: try again
                 return self._fork()
+            time.sleep(_RETRY_S)
 
     # -- the program executed in place ----------------------------------------------------------------------------
 

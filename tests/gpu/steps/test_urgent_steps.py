@@ -22,7 +22,7 @@ _ROUNDS, _STEPS = 12, 4
 def runner(tmp_path_factory: pytest.TempPathFactory) -> ModelRunner:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    runner = load_runner(write_model(tmp_path_factory.mktemp("tiny")), "cuda", urgent_stream="on")
+    runner = load_runner(write_model(tmp_path_factory.mktemp("tiny")), "cuda", urgent_stream=True)
     assert isinstance(runner, BesideRunner)
     assert runner.capacity().beside_tokens == 256
     return runner

@@ -13,7 +13,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from gpu_workers.engine import RankLost
 from gpu_workers.hash_chain_engine import HashChainEngine
+from gpu_workers.process import step_thread
 from gpu_workers.process.gang_agreement import EpochId, epoch_id
 from gpu_workers.process.step_thread import StepThread
 from messages.steps import Plan, Reset, Result
@@ -47,6 +49,25 @@ async def test_memory_is_distrusted_before_the_fault_is_reported() -> None:
     async with asyncio.timeout(60.0):
         await over.wait()
     assert seen == ["distrusted", "fault: device"]
+
+
+async def test_a_rank_that_has_lost_another_one_keeps_its_memory_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The supervisor ends it at once. If nobody does, it reports a fault like any other."""
+    seen, over = list[str](), asyncio.Event()
+
+    def lose(report: Any) -> Any:
+        raise RankLost("closed")
+
+    def on_fault(doing: str, error: BaseException) -> None:
+        seen.append(f"fault: {error}")
+        over.set()
+
+    monkeypatch.setattr(step_thread.time, "sleep", lambda s: seen.append(f"waits {s:g} s"))
+    events: Any = SimpleNamespace(on_fault=on_fault)
+    StepThread(lose, events, on_error=lambda: seen.append("distrusted")).start()
+    async with asyncio.timeout(60.0):
+        await over.wait()
+    assert seen == ["waits 2 s", "distrusted", "fault: closed"]
 
 
 async def test_a_step_that_waits_for_the_plan_of_another_rank_has_more_time_than_one_that_runs() -> None:

@@ -49,6 +49,7 @@ def test_file_then_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ("worker.dtype=int4", "worker.dtype: expected one of auto, float32, bfloat16, float16, got 'int4'"),
         ("scheduler.eviction=lfu", None),
         ("scheduler.eviction=w-tinylfu", None),
+        ("worker.urgent_stream=maybe", "worker.urgent_stream: expected one of auto, true, false, got 'maybe'"),
         ("scheduler.eviction=arc", "scheduler.eviction: expected one of lru, lfu, fifo, w-tinylfu, adaptive, got 'arc'"),
         ('port="http"', "port: expected a whole number, got 'http'"),
         ("gpus=some", "gpus: expected a whole number, got 'some'"),

@@ -59,6 +59,24 @@ def test_a_supervisor_that_follows_another_one_gives_a_spare_at_its_second_beat(
     os.close(link.kept["lock"].fd)
 
 
+def test_deaths_of_those_that_wait_are_forgotten_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, following = [100.0], NextSupervisor()
+    monkeypatch.setattr("supervisor.parent.next_supervisor.time.monotonic", lambda: now_s[0])
+    for _ in range(3):
+        assert following.look()
+        following.died()
+    assert not following.look()
+    spare = Waiting()  # that the supervisor has made already
+    following.take_given(SPARE + str(spare.pid).encode(), spare.end)
+    assert following.pid == spare.pid
+    spare.process.kill()
+    spare.process.wait(DEADLINE_S)
+    assert not following.look()
+    now_s[0] += 61.0
+    assert following.look()
+    following.close()
+
+
 @pytest.mark.parametrize("is_first", [True, False])
 def test_the_first_supervisor_and_one_that_has_asked_for_another_one_give_none(
     is_first: bool, ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch

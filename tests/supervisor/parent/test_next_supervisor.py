@@ -73,6 +73,21 @@ def test_a_next_supervisor_that_was_killed_or_stopped_is_not_waited_for(server: 
         assert read_pid(server.run_dir) != waiting
 
 
+def test_a_supervisor_that_had_to_be_started_has_left_the_next_one_before_it_adopts(server: RealServer) -> None:
+    """Its fork server could make one only seconds later, and who kills supervisors does not wait for that."""
+    waiting, old = wait_prepared(server), server.supervisor_pid
+    os.kill(waiting, signal.SIGKILL)
+    os.kill(old, signal.SIGKILL)
+    server.wait_supervisor(old, DEADLINE_S)
+    for _ in range(3):
+        old = server.supervisor_pid
+        left = [pid for pid in children_of(old) if "supervisor.children" not in Path(f"/proc/{pid}/cmdline").read_text()]
+        os.kill(old, signal.SIGKILL)
+        server.wait_supervisor(old, DEADLINE_S)
+        assert [read_pid(server.run_dir)] == left
+    assert server.wait_serving().state == "serving"
+
+
 def test_nothing_of_them_is_left_when_the_server_has_ended(server: RealServer) -> None:
     """The last test of this server."""
     waiting, parent = wait_prepared(server), server.parent_pid

@@ -1,7 +1,7 @@
 """`urgent`: first tokens of urgent requests while others want all of the server, beside those of the idle one.
 
 python -m ops.bench urgent --gpus 1 --model CONFIG_DIR --server-arg=--load-format=random \\
-    --own "off=--set worker.urgent_stream=off" --own "on=--set worker.urgent_stream=on"
+    --own "off=--set worker.urgent_stream=false" --own "on=--set worker.urgent_stream=true"
 
 Each set of arguments gets a server of its own, one after the other. It is asked alone, then beside many requests of low
 priority; urgent requests have all kinds of sampling in turns. The others' tokens a second say what the urgent ones cost.
