@@ -51,7 +51,8 @@ class ChildReports:
         self._liveness.loading(record.name, time.monotonic())
         self._children.welcome(record, message)
         if message.state is not Reached.WELCOMED and record.state is ChildState.WELCOMED:
-            self._on_ready(record, lifecycle.Ready(details=message.details))
+            self._log.info("child adopted", child=record.name, incarnation=record.incarnation)  # it serves all the time
+            self._became_ready(record)
         if message.state in (Reached.DRAINING, Reached.DRAINED) and record.state is ChildState.READY:
             record.enter(ChildState.DRAINING)
         if message.state is Reached.DRAINED:
@@ -67,20 +68,24 @@ class ChildReports:
     def _on_ready(self, record: ChildRecord, message: lifecycle.Ready) -> None:
         if record.state is not ChildState.WELCOMED:
             return
+        now_s = time.monotonic()
+        phases_s = record.phases_s(now_s)
+        facts = {"child": record.name, "incarnation": record.incarnation, "took_s": round(now_s - record.started_s, 3)}
+        facts |= {"phases_s": phases_s} if phases_s else {}
+        if self._commands.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
+            log = self._log.info if record.replaced_incarnation == record.incarnation - 1 else self._log.warning
+            log("child ready again", **facts, down_s=round(now_s - record.died_s, 3))
+        else:
+            self._log.info("child ready", **facts)
+        self._became_ready(record)
+
+    def _became_ready(self, record: ChildRecord) -> None:
         record.heard_s = now_s = time.monotonic()
         self._liveness.became_ready(record.name, now_s)
         is_standby = self._policy.is_standby(record.name)
         actions = self._policy.became_ready(record.name, record.incarnation, now_s)
         self._children.became_ready(record, is_standby)
-        took_s = round(now_s - record.started_s, 3)
-        phases_s = record.phases_s(now_s)
-        facts = {"child": record.name, "incarnation": record.incarnation, "took_s": took_s}
-        facts |= {"phases_s": phases_s} if phases_s else {}
-        if self._commands.has_served and record.died_s:  # at the level of its death, so that a terminal shows both
-            self._log.warning("child ready again", **facts, down_s=round(now_s - record.died_s, 3))
-        else:
-            self._log.info("child ready", **facts)
-        self._display.ready(record.name, took_s)
+        self._display.ready(record.name, round(now_s - record.started_s, 3))
         self._commands.note_ready(record)
         self._on_ready_child(actions)
 

@@ -199,6 +199,7 @@ class Supervisor:
         is_expected = is_expected or is_wanted
         log = self._log.info if is_expected else self._log.warning
         event = "child ended" if is_wanted else "child died"
+        record.replaced_incarnation = incarnation if is_wanted else record.replaced_incarnation
         log(event, child=record.name, incarnation=incarnation, how=str(exit_status), cause=cause)
         unexplained = f"{record.name}: {exit_status}; its log has the reason"
         final = record.fault if record.has_reported_fault else unexplained

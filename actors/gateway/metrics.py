@@ -83,7 +83,7 @@ class GatewayMetrics:
         self.first_token_s = _histogram(
             registry,
             "tardigrade_time_to_first_token_seconds",
-            "Time from the acceptance of a request to its first visible token.",
+            "Time from the acceptance of a request to its first visible token, unless an earlier gateway has shown it.",
             _LONG_S,
         )
         self.gap_s = _histogram(

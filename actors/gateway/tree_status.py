@@ -62,10 +62,13 @@ class TreeStatus:
         return self._report
 
     def render(self, own_name: str, own_registry: CollectorRegistry, vllm: VllmNames | None = None) -> bytes:
-        """The Prometheus text of all actors: this gateway's metrics as of now, every other actor's as of its last heartbeat.
-        `vllm`: adds them under vLLM's names; None: nothing does."""
+        """The Prometheus text of all actors: this gateway's metrics as of now, beside what the supervisor alone has of it,
+        and every other actor's as of its last heartbeat. `vllm`: adds them under vLLM's names; None: nothing does."""
         children = self._report.children if self._report is not None else []
         others = [(child.name, child.metrics) for child in children if child.name != own_name]
-        actors = [(own_name, take_snapshot(own_registry)), *others]
+        own = take_snapshot(own_registry)
+        names = {family.name for family in own}
+        told = [family for child in children if child.name == own_name for family in child.metrics if family.name not in names]
+        actors = [(own_name, [*own, *told]), *others]
         shown = actors if vllm is None else [(name, vllm.added(name, found)) for name, found in actors]
         return render_exposition(shown, self._starts)

@@ -89,11 +89,15 @@ def revoke(port: int, state_dir: Path | None, key_id: str) -> None:
 @click.option("--grace-s", type=SECONDS, default=0.0, show_default=True, help="The old key may be used for this time.")
 @of_server
 def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> None:
-    """Make a key of the same tenant and role, print it, and end the old one after a while."""
+    """Make a key of the same tenant and role, print it, and end the old one: at once, or after --grace-s."""
     from supervisor.access.key_changes import with_rotated
 
     asked = {"key": key_id, "grace_s": grace_s}
     _made(port, state_dir, "keys rotate", asked, lambda found, now_s: with_rotated(found, key_id, now_s, grace_s))
+    if not grace_s:
+        click.echo(
+            f"{key_id} has ended: its clients get 401. --grace-s SECONDS lets them use an old key for so long.", err=True
+        )
 
 
 @keys.command("zeromq", short_help="The public key for ZeroMQ over TCP.")

@@ -41,6 +41,7 @@ class ChildRecord:
     last_death: PeerDown | None = None  # the newest one that is known
     last_exit: str = ""  # how the last incarnation ended
     died_s: float = 0.0  # when
+    replaced_incarnation: int = 0  # the newest one that ended because it was asked to; its end is no death
     n_deaths: Counter[Cause] = field(default_factory=Counter)  # that this supervisor has seen
 
     @property

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from supervisor.doctor.checks import Finding
 
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "failure": ("FAILURE", "red")}
-_STATE_DIR = "Directory of the journals. Default: that of the port."
+_STATE_DIR = "Directory of the journals. Default: that of the server that runs there, else that of the port."
 
 
 @click.command(cls=CommandWithHints, short_help="Look for what would keep a server from working well here.")
@@ -34,15 +34,13 @@ def doctor(host: str, state_dir: Path | None, show_all: bool, as_json: bool, por
       0  nothing keeps a server from working; there may be warnings
       2  something does
     """
-    import os
-
-    from supervisor.directories.state_dir import default_state_dir
+    from supervisor.access.place import state_dir_for, state_dir_of_run_dir
     from supervisor.doctor.checks import Verdict, findings
     from supervisor.doctor.collect import collect
     from supervisor.operator.calls import is_alive
 
     where = run_dir_for(port, run_dir)
-    state = state_dir or (where if run_dir else default_state_dir(port, os.environ, Path(os.path.expanduser("~"))))
+    state = state_dir or (state_dir_of_run_dir(where) if run_dir else state_dir_for(port, None))
     found = findings(collect(host, port, where, state.absolute(), is_alive(where)))
     if as_json:
         _print_json(found)

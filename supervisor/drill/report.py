@@ -24,8 +24,9 @@ def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None
     """Print one line for each fault; on a wide console with a bar of its p99 pause on a logarithmic scale."""
     has_bars = console.width >= _WIDE_COLUMNS
     optional = {name: form for name, form in _OPTIONAL.items() if any(getattr(row, form[0]) for row in rows)}
-    style = {"box": box.SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
-    table = Table(title=f"{title} (pauses in ms, back in s)", title_justify="left", **style)
+    gap = (0, 1, 0, 0) if has_bars else 0  # 80 columns have room for the name of any fault of ours, but not for wide gaps
+    style = {"box": box.SIMPLE_HEAD, "show_edge": has_bars, "pad_edge": False, "padding": gap}
+    table = Table(**style)
     table.add_column("fault", overflow="fold")
     for name in ("streams", "lost", "wrong", "p50", "p99", "max", *optional, "back"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -39,6 +40,7 @@ def print_report(rows: Sequence[FaultRow], title: str, console: Console) -> None
         counts = (str(row.streams), _marked(row.lost), _marked(row.wrong))
         bars = (bar(row.pause_p99_ms),) if has_bars else ()
         table.add_row(row.fault, *counts, *pauses, *values, back, *bars)
+    console.print(f"{title} (pauses in ms, back in s)", style="italic", markup=False, highlight=False)
     console.print(table)
 
 

@@ -62,6 +62,8 @@ def restore(recovered: Recovered, model: TextModel, now_s: float) -> Request:
     while request.is_over and request.stream_items[-1] == PING_ITEM:  # recorded after the last ending, so it was not shown
         request.stream_items.pop()
     request.is_recorded, request.n_restored_items = True, len(request.stream_items)
+    if request.n_generated:
+        request.first_token_s, request.is_first_token_timed = now_s, False
     return request
 
 

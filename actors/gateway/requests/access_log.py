@@ -93,7 +93,7 @@ class AccessLog:
 
 def _fields_of(request: Request, ending: EndReason, model_name: str) -> Fields:
     spec, began_s, work = request.spec, request.began_s, work_of(request)
-    first_token_s = request.first_token_s - began_s if request.first_token_s else None
+    first_token_s = request.first_token_s - began_s if request.first_token_s and request.is_first_token_timed else None
     fields = {
         **spec.log_fields,
         "model": model_name,

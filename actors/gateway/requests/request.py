@@ -39,9 +39,8 @@ class Gap(Exception):
 
 
 class GrowingSequence:
-    """One sequence of a request: its tokens, their text, and its present submission to a scheduler.
-
-    It does not keep its request: a circle of both would wait for the collector of garbage, which stops the gateway."""
+    """One sequence of a request: its tokens, their text, and its present submission to a scheduler. It does not keep its
+    request: a circle of both would wait for the collector of garbage, which stops the gateway."""
 
     __slots__ = (
         "_request",
@@ -223,6 +222,7 @@ class Request:
         self.n_restored_items: int | None = None  # items that the journal had when this process restored it
         self.identity: ModelIdentity | None = None  # the model for which an earlier process accepted it; None: this process did
         self.first_token_s = 0.0  # when its first token became visible, 0: none has
+        self.is_first_token_timed = True  # False: an earlier process has shown it, at `first_token_s` at the latest
         self.ended_s = 0.0  # when its last ending became visible, 0: it has not
         self.orphaned_s = 0.0  # when its last reader left; 0: it has a reader
         self.answer_key = b""  # under which its answer is kept; b"": it is not

@@ -33,7 +33,9 @@ class Outages:
 
     def lost(self, name: str, incarnation: int, cause: Cause, running: Several[Sequence]) -> None:
         """A rank is lost. `running`: the sequences whose steps are lost with it; none where the gang was lost before."""
-        self._actor.log.warning("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=len(running))
+        # the supervisor warns of a rank that ends without being asked to
+        log = self._actor.log.info if cause == "ended" else self._actor.log.warning
+        log("rank lost", rank=name, rank_incarnation=incarnation, cause=cause, running=len(running))
         if running:
             names = names_of(sequence.request for sequence in running)
             self._actor.log.info("requests are computed again", requests=names)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from actors.gateway import tree_status
 from actors.gateway.tree_status import TreeStatus
@@ -105,3 +106,15 @@ async def test_the_exposition_has_this_gateway_as_of_now_and_the_others_as_repor
         b'things{actor="gateway"} 6.0',
         b'things{actor="worker"} 2.0',
     ]
+
+
+async def test_what_the_supervisor_alone_knows_of_the_gateway_that_answers_is_shown() -> None:
+    """Its deaths and restarts. What it knows itself is shown as of now, not as of its last heartbeat."""
+    tree, registry = TreeStatus("ipc://me", lambda message: None), registry_of(1.0)
+    Counter("deaths", "As the supervisor counts them.", registry=registry).inc(2)
+    report = report_of(1.0, me=1.0, other=3.0)
+    counted = msgspec.structs.replace(report.children[0], metrics=take_snapshot(registry))
+    tree.on_report(msgspec.structs.replace(report, children=[counted, *report.children[1:]]))
+    lines = tree.render("me", registry_of(7.0)).decode().splitlines()
+    assert [line for line in lines if line.startswith("things")] == ['things{actor="me"} 7.0', 'things{actor="other"} 3.0']
+    assert [line for line in lines if line.startswith("deaths_total")] == ['deaths_total{actor="me"} 2.0']

@@ -47,6 +47,14 @@ def test_a_key_is_made_listed_rotated_and_revoked(tmp_path: Path) -> None:
     assert f"got {new.id}; supervisor keys list shows them" in again.output
 
 
+def test_a_key_that_is_rotated_without_a_grace_ends_at_once_and_it_is_told(tmp_path: Path) -> None:
+    first = key_id_of(call(tmp_path, "add", "--tenant", "a").stdout.strip())
+    rotated = call(tmp_path, "rotate", first)
+    assert f"{first} has ended" in rotated.stderr
+    second = key_id_of(rotated.stdout.strip())
+    assert "has ended" not in call(tmp_path, "rotate", second, "--grace-s", "60").stderr
+
+
 def test_a_wrong_name_or_file_is_told(tmp_path: Path) -> None:
     bad = call(tmp_path, "add", "--tenant", "a b")
     assert (bad.exit_code, "tenant: expected 1 to 64 letters" in bad.output) == (2, True)

@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from supervisor.directories.run_dir_files import SERVER
 from supervisor.doctor.checks import CHECKS
 from supervisor.doctor.collect import collect
 from tests.support.supervisor.command_line import call
@@ -55,3 +56,14 @@ def test_it_looks_at_the_folder_of_converted_models(tmp_path: Path, monkeypatch:
 def test_a_directory_that_cannot_be_looked_at_counts_as_missing(tmp_path: Path) -> None:
     longer_than_any_name = tmp_path / ("x" * 300)
     assert not collect("127.0.0.1", 0, tmp_path / "run", longer_than_any_name, is_ours=False).state_dir.exists
+
+
+def test_it_looks_at_the_state_directory_of_the_server_that_runs_there(tmp_path: Path) -> None:
+    """As `supervisor keys` finds it: that of the port alone would say nothing of a disk that is full."""
+    with TemporaryDirectory(prefix="tg-", dir="/tmp") as folder:
+        elsewhere = tmp_path / "elsewhere"
+        elsewhere.mkdir()
+        (Path(folder) / SERVER).write_text(json.dumps({"keys_dir": str(elsewhere)}))
+        said = call("doctor", "--json", "--run-dir", folder)
+    found = {one["check"]: one for one in json.loads(said.stdout)}
+    assert str(elsewhere) in found["state directory"]["text"]

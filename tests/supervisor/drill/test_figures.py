@@ -6,6 +6,7 @@ import io
 import json
 import math
 
+import pytest
 from rich.console import Console
 
 from supervisor.drill.figures import (
@@ -100,8 +101,8 @@ def test_each_row_tells_the_calm_pause_and_its_own_in_steps() -> None:
     text = io.StringIO()
     print_report(rows, "a title", Console(file=text, width=80))
     lines = text.getvalue().splitlines()
-    assert lines[2].split() == ["fault", "streams", "lost", "wrong", "p50", "p99", "max", "calm", "steps", "back"]
-    assert lines[5].split() == ["x", "4", "0", "0", "20", "175", "200", "55", "3.5", "0.10"]
+    assert lines[1].split() == ["fault", "streams", "lost", "wrong", "p50", "p99", "max", "calm", "steps", "back"]
+    assert lines[4].split() == ["x", "4", "0", "0", "20", "175", "200", "55", "3.5", "0.10"]
 
 
 def test_percentiles() -> None:
@@ -124,10 +125,22 @@ def test_the_table_fits_eighty_columns() -> None:
         assert number in text.getvalue()
 
 
+@pytest.mark.parametrize("fault", ["kill:scheduler", "pause:scheduler:10", "kill:custodian"])
+def test_the_name_of_a_fault_stays_whole_beside_all_columns(fault: str) -> None:
+    row = FaultRow(fault, 20, 512, 500, 12, 0, 5_600.4, 9_500.1, 9_900.0, 31.25, 224.0, 455.0, 58.7)
+    text = io.StringIO()
+    title = "hash-chain at https://localhost:8000: 16 streams of 256 tokens"
+    print_report([row], title, Console(file=text, width=100))
+    assert text.getvalue().splitlines()[0].rstrip() == f"{title} (pauses in ms, back in s)", "wider than the table"
+    text = io.StringIO()
+    print_report([row], title, Console(file=text, width=80))
+    assert fault in text.getvalue()
+
+
 def test_no_pause_is_told_where_every_stream_was_lost() -> None:
     text = io.StringIO()
     print_report([FaultRow("kill:x", 1, 4, 0, 4, 0, 0.0, 0.0, 0.0, 0.76)], "a title", Console(file=text, width=80))
-    assert text.getvalue().splitlines()[4].split() == ["kill:x", "4", "4", "0", "-", "-", "-", "0.76"]
+    assert text.getvalue().splitlines()[3].split() == ["kill:x", "4", "4", "0", "-", "-", "-", "0.76"]
 
 
 def test_bars_are_logarithmic() -> None:

@@ -33,3 +33,14 @@ def test_a_child_that_dies_while_the_supervisor_becomes_the_parent_is_replaced_b
                 if "child started" in line and "child=gateway/0 " in line and f"incarnation={after.incarnation} " in line
             )
             assert "is_warm=True" in line
+
+
+def test_the_log_says_that_children_are_adopted_not_that_they_took_that_long_to_start() -> None:
+    with real_server("--model", "hash-chain", "--set", "log_level=info") as server:
+        names = [child.name for child in server.status().children]
+        n_ready = server.log().count("child ready ")
+        server.wait_supervisor(server.kill_supervisor())
+        server.wait_for(lambda report: all(child.state == "ready" for child in report.children))
+        log = server.log()
+        assert log.count("child ready ") == n_ready
+        assert all(any("child adopted" in line and f"child={name} " in line for line in log.splitlines()) for name in names)

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from actors.gateway.gateway_actor import GatewayActor
 from actors.gateway.journal import clock, restore
@@ -198,3 +199,16 @@ async def test_sequences_are_submitted_again_before_the_servers_listen(tmp_path:
         may_listen.set()
         await starting
         assert r.address == address
+
+
+async def test_a_first_token_that_an_earlier_gateway_has_shown_is_not_timed_again(tmp_path: Path) -> None:
+    """What has passed until this gateway goes on is no time until the first token: each kill would look like slow prompts."""
+    with capture_logs() as log:
+        async with next_incarnation(tmp_path, lambda r: None) as (r, scheduler):
+            request = r.gateway.manager.find("running")
+            assert request is not None
+            assert request.first_token_s > 0.0, "a part of its answer has been shown"
+            assert (await both_answers(r, scheduler))[0].status_code == 200
+            assert r.gateway.manager.metrics.latencies()["time_to_first_token"]["count"] == 0
+    (line,) = [line for line in log if line["event"] == "request" and line["request"] == "running"]
+    assert (line["output_tokens"], line["first_token_ms"]) == (8, None)

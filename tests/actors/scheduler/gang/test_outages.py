@@ -42,3 +42,12 @@ async def test_a_gang_that_was_idle_is_no_outage(cluster: MemoryCluster) -> None
         await bench.ended(1)
     assert [line["running"] for line in logs if line["event"] == "rank lost"] == [0]
     assert not any(line["event"] == "tokens again" for line in logs)
+
+
+async def test_a_rank_that_was_asked_to_end_is_no_warning(cluster: MemoryCluster) -> None:
+    with capture_logs() as logs:
+        bench = SchedulerBench(cluster)
+        await bench.begin()
+        await cluster.kill("worker/0.0", "ended")
+        await cluster.wait_until(lambda: any(line["event"] == "rank lost" for line in logs))
+    assert [line["log_level"] for line in logs if line["event"] == "rank lost"] == ["info"]
