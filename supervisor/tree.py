@@ -14,8 +14,7 @@
     embedder           where there is an embedding model: before the gateways, which send texts again when it has died.
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
-
-At the start all processes are spawned at once; each is told when another one becomes ready. They stop in reverse order.
+At the start all are spawned at once; each is told when another one becomes ready. They stop in reverse order.
 """
 
 from __future__ import annotations

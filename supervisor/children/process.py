@@ -2,8 +2,7 @@
 
 The death of a local process is proven by a pidfd, which becomes readable when the process has exited and can never mean
 another process. Where there is none (in some sandboxes, or when no descriptor is left) a thread waits for the child instead.
-A process that uses a GPU takes 0.1 to 0.4 s to end, because its memory is freed; its standard input is closed before, and its
-threads end long before that (`thread_end.py`).
+A process with a GPU takes 0.1 to 0.4 s to end, because its memory is freed; its threads end before that (`thread_end.py`).
 Children hold nothing that a kill would lose, so there are only two ways to end one: a Stop message or SIGKILL. Children ignore
 SIGTERM, because service managers send it to every process of a group at once, while the supervisor stops them in order.
 """

@@ -106,8 +106,7 @@ class GrowingSequence:
     @property
     def request(self) -> Request:
         """The request that it belongs to. Raises: ReferenceError if nobody keeps that."""
-        request = self._request()
-        if request is None:
+        if (request := self._request()) is None:
             raise ReferenceError(f"sequence {self.index}: its request is gone")
         return request
 
