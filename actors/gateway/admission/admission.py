@@ -160,6 +160,8 @@ class Admission:
 
         `n_bytes`: size of the request as received; 0 if its API has counted it while reading. Raises: Refusal.
         """
+        if self.limits is not None:  # before the gate, which goes by the weight and the priority of the tenant
+            new = msgspec.structs.replace(new, terms=self.limits.shaped(new.terms))
         self._specs.validate(new)
         self._manager.gate.check(new.n_sequences)
         self._manager.gate.check_caller(new.n_sequences, new.terms)
@@ -208,8 +210,8 @@ class Admission:
         try:
             for at, new in news.items():
                 arrivals[at] = self.begin(new)
-            for at, new in news.items():
-                specs[at] = await self._checked(new)
+            for at, arrival in arrivals.items():
+                specs[at] = await self._checked(arrival.new)
             async with self._allowed([*specs.values()]) as allowed:
                 by_place = zip(specs, allowed, strict=True)
                 ready = {at: (spec, self._cache_access(news[at], spec)) for at, spec in by_place}
@@ -235,8 +237,6 @@ class Admission:
 
     async def _checked(self, new: NewRequest) -> RequestSpec:
         """A new request, tokenised. Raises: Refusal."""
-        if self.limits is not None:
-            new = msgspec.structs.replace(new, terms=self.limits.shaped(new.terms))
         spec = await self._specs.build(new, self._wall_s())
         self._manager.poison.check(spec)
         return spec if spec.model else self._manager.gate.let_in(spec)
