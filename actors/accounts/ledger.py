@@ -1,7 +1,8 @@
 """All accounts, and the requests that are open on them or not yet settled. Pure: the clocks are given.
 
-A request is known by its id. What a gateway tells of it is counted from its beginning, so each message replaces what was known.
-A request that is over is remembered until its gateway knows that this is on disk: then it does not tell of it any more.
+A request is known by its id at its gateway. What a gateway tells of it is counted from its beginning, so each message replaces
+what was known. A request that is over is remembered until its gateway knows that this is on disk: then it does not tell of it
+any more, and its id may be that of a new one.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Ledger:
     def __init__(self, book: TenantBook) -> None:
         self.book = book
         self.accounts: dict[str, TenantAccount] = {}
-        self.requests: dict[str, OpenRequest] = {}  # by id
+        self.requests: dict[str, OpenRequest] = {}  # by key: see `_key_of`
         self.n_changes = 0
         self._listing: dict[str, int] = {}  # by gateway: the list of its requests that is being told, or the last one
         self._gone: dict[str, float] = {}  # by gateway that is dead: since when
@@ -53,7 +54,8 @@ class Ledger:
     ) -> tuple[Denied | None, AllowanceState]:
         """Set aside what these requests need, of all or of none; returns the limit that forbids it, and what is left."""
         account = self.account(tenant, now_s, wall_s)
-        new = [one for one in wanted if one.request not in self.requests]  # the others were taken by an earlier copy
+        keys = {one.request: self._key_of(gateway, tenant, one.request, is_new=True) for one in wanted}
+        new = [one for one in wanted if not self._is_open(keys[one.request])]  # the others were taken by an earlier copy
         need = Need(
             len(new),
             sum(one.sequences for one in new),
@@ -69,7 +71,7 @@ class Ledger:
                 set_aside = min(most, left)
                 left -= set_aside
                 request = OpenRequest(gateway, tenant, one.sequences, most, set_aside, 0)
-                self.requests[one.request] = request
+                self.requests[keys[one.request]] = request
                 request.listing = self._listing.get(gateway, 0)
                 self._count(account, request, one.prompt_tokens)
         return denied, account.state()
@@ -128,13 +130,28 @@ class Ledger:
             request.told = request.listing = 0
             self._gone[request.gateway] = now_s
 
+    def _key_of(self, gateway: str, tenant: str, request_id: str, *, is_new: bool) -> str:
+        """The key of a request: its id, unless a request of another tenant or gateway has this key, because clients choose ids.
+        `is_new`: False: it may be one of a dead gateway whose journal this gateway has, and then it goes on."""
+        own = f"{request_id}\n{gateway}\n{tenant}"
+        other = self.requests.get(request_id)
+        if other is None or own in self.requests:
+            return own if own in self.requests else request_id
+        goes_on = other.gateway == gateway or (other.gateway in self._gone and not is_new)
+        return request_id if goes_on and other.tenant == tenant else own
+
+    def _is_open(self, key: str) -> bool:
+        request = self.requests.get(key)
+        return request is not None and not request.is_over
+
     def _spent(self, gateway: str, spent: SpentAllowance, message: UsageTold, now_s: float, wall_s: float) -> None:
-        account, request = self.account(spent.tenant, now_s, wall_s), self.requests.get(spent.request)
+        key = self._key_of(gateway, spent.tenant, spent.request, is_new=False)
+        account, request = self.account(spent.tenant, now_s, wall_s), self.requests.get(key)
         if request is None and (spent.is_recovered or (spent.is_over and not spent.tokens)):
             return  # it was settled before, or it was never accepted
         if request is None:  # its gateway has decided alone, or what was taken for it was lost
             request = OpenRequest(gateway, spent.tenant, spent.sequences, spent.most_tokens, 0, 0)
-            self.requests[spent.request] = request
+            self.requests[key] = request
             account.requests.take(1)
             account.n_sequences += spent.sequences
             account.held_tokens += spent.most_tokens

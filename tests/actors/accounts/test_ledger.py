@@ -156,3 +156,44 @@ def test_what_one_tenant_does_changes_nothing_for_another(sizes: list[int]) -> N
     for n, size in enumerate(sizes):
         ledger.take("gateway/0", "greedy", [wanted(f"g{n}", size)], 0.0, NOON_S)
     assert ledger.take("gateway/0", "modest", [wanted("m")], 0.0, NOON_S)[0] is None
+
+
+def test_an_id_that_was_used_before_is_a_request_of_its_own() -> None:
+    ledger = ledger_with(requests_per_min=2, tokens_per_day=1000)
+    assert take(ledger, "a") is None
+    told(ledger, "a", 30, is_over=True)
+    assert take(ledger, "a") is None, "its gateway has heard that the first one is on disk"
+    told(ledger, "a", 25, is_over=True, number=2)
+    assert take(ledger, "a") is not None
+    assert ledger.account("acme", 0.0, NOON_S).used_today == 30 + 25
+
+
+def test_requests_of_two_gateways_or_tenants_may_have_the_same_id() -> None:
+    ledger = Ledger(TenantBook({"default": TenantPolicy(max_sequences=2)}, Path("/nowhere/tenants.json")))
+    by = [("gateway/0", "acme"), ("gateway/1", "acme"), ("gateway/1", "other")]
+    for gateway, tenant in by * 2:  # the second copy of each question changes nothing
+        assert ledger.take(gateway, tenant, [wanted("a")], 0.0, NOON_S)[0] is None
+    assert ledger.take("gateway/0", "acme", [wanted("b")], 0.0, NOON_S)[0] is not None
+    for gateway, tenant in by:
+        row = SpentAllowance(request="a", tenant=tenant, sequences=1, most_tokens=30, tokens=25, is_over=True)
+        for _ in range(2):
+            ledger.tell(gateway, UsageTold(number=1, spent=[row]), 0.0, NOON_S)
+    assert {name: (one.used_today, one.n_sequences) for name, one in ledger.accounts.items()} == {
+        "acme": (50, 0),
+        "other": (25, 0),
+    }
+    for gateway in ("gateway/0", "gateway/1"):
+        ledger.tell(gateway, UsageTold(number=2, spent=[], noted=1), 0.0, NOON_S)
+    assert not ledger.requests
+
+
+def test_a_gateway_goes_on_with_the_requests_of_a_dead_one_whose_journal_it_has() -> None:
+    ledger = ledger_with(max_sequences=2)
+    assert take(ledger, "a") is None
+    ledger.gateway_down("gateway/0", 1.0)
+    assert ledger.take("gateway/1", "acme", [wanted("a")], 1.0, NOON_S)[0] is None, "a new request with the same id"
+    assert take(ledger, "b", at_s=1.0) is not None
+    row = SpentAllowance(request="a", tenant="acme", sequences=1, most_tokens=30, tokens=25)
+    ledger.tell("gateway/2", UsageTold(number=1, spent=[row], listing=1, is_last=True), 2.0, NOON_S)
+    account = ledger.account("acme", 2.0, NOON_S)
+    assert (account.used_today, account.n_sequences) == (25 + 10, 2)

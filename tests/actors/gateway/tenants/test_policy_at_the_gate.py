@@ -49,3 +49,18 @@ async def test_the_sequences_of_a_tenant_are_divided_by_its_weight(tmp_path: Pat
         assert len(scheduler.running) == 18
         scheduler.step(4)
         assert [answer.status_code for answer in await asyncio.gather(*asked)] == [200] * 18
+
+
+async def test_a_key_that_is_used_again_is_no_free_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = TenantPolicy(requests_per_min=2, tokens_per_day=100)
+    async with limited_rig(tmp_path, monkeypatch, policy, with_scheduler=False) as r, r.http() as http:
+        scheduler, limits, statuses = await r.rig.add_scheduler(is_automatic=False), r.rig.gateway.access.limits, list[int]()
+        assert limits is not None
+        for _ in range(3):
+            asked = asyncio.ensure_future(http.post(COMPLETIONS, json=BODY, headers={"Idempotency-Key": "k"}))
+            await r.rig.cluster.wait_until(lambda asked=asked: bool(scheduler.running) or asked.done())
+            for sequence in r.rig.manager.dispatcher.book.sequences():
+                r.rig.manager.cancel(sequence.request)
+            statuses.append((await asked).status_code)
+            await r.rig.cluster.wait_until(lambda: bool(r.accounts.tick()) or not len(limits._opened))  # all of it is on disk
+        assert (statuses[2], r.used_today) == (429, 2 * 3)
