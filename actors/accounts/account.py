@@ -8,7 +8,7 @@ from messages.access.allowances import AllowanceState
 from messages.access.bucket import Bucket
 from messages.access.tenant_policy import LimitName, TenantPolicy
 
-_DAY_S = 86_400
+DAY_S = 86_400
 _SEQUENCE_WAIT_S = 1.0  # nobody knows when a sequence ends
 
 
@@ -47,31 +47,38 @@ class TenantAccount:
     def __init__(self, policy: TenantPolicy, now_s: float, wall_s: float) -> None:
         self.policy = policy
         self.requests, self.tokens = Bucket(policy.requests_per_min, now_s), Bucket(policy.tokens_per_min, now_s)
-        self.day, self.used_today = int(wall_s // _DAY_S), 0
+        self.day, self.used_today = int(wall_s // DAY_S), 0
         self.held_tokens = self.n_sequences = 0  # set aside for open requests, and not used by them so far
 
     def refresh(self, policy: TenantPolicy, now_s: float, wall_s: float) -> None:
-        """Go on to this time. A new day begins with nothing used; a clock that is put back begins no day a second time."""
+        """Go on to this time."""
         self.policy = policy
         self.requests.refill(now_s, policy.requests_per_min)
         self.tokens.refill(now_s, policy.tokens_per_min)
-        day = int(wall_s // _DAY_S)
+        self.begin_day(wall_s)
+
+    def begin_day(self, wall_s: float) -> None:
+        """A new day begins with nothing used; a clock that is put back begins no day a second time."""
+        day = int(wall_s // DAY_S)
         if day > self.day:
             self.day, self.used_today = day, 0
         elif day < self.day - 1:  # it was far ahead: what was used meanwhile counts for this day
             self.day = day
 
     def denied(self, need: Need, wall_s: float) -> Denied | None:
-        """What forbids it now; None: nothing does."""
+        """What forbids it now; None: nothing does. Of several limits the one that forbids it for ever, or else the longest:
+        whoever comes back then is not refused by another one."""
+        longest: Denied | None = None
         for name in LimitName:
             limit = int(getattr(self.policy, name.value))
             if limit:
                 needed, is_possible = need.of(name, limit)
                 if not is_possible:
                     return Denied(name, limit, need.prompt_tokens if name not in _COUNTED else needed, 0.0)
-                if wait_s := self._wait_s(name, limit, needed, wall_s):
-                    return Denied(name, limit, needed, wait_s)
-        return None
+                wait_s = self._wait_s(name, limit, needed, wall_s)
+                if wait_s > (longest.retry_after_s if longest is not None else 0.0):
+                    longest = Denied(name, limit, needed, wait_s)
+        return longest
 
     def take(self, need: Need) -> int:
         """Take what `denied` has not forbidden; returns the tokens that are set aside in the bucket."""
@@ -111,7 +118,7 @@ class TenantAccount:
             return 0.0
         if needed <= limit - self.used_today:  # requests that are open now may need less than is set aside
             return _SEQUENCE_WAIT_S
-        return max((self.day + 1) * _DAY_S - wall_s, _SEQUENCE_WAIT_S)
+        return max((self.day + 1) * DAY_S - wall_s, _SEQUENCE_WAIT_S)
 
 
 _COUNTED = (LimitName.REQUESTS, LimitName.SEQUENCES)

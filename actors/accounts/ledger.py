@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actors.accounts.account import Denied, Need, TenantAccount
+from actors.accounts.account import DAY_S, Denied, Need, TenantAccount
 from messages.access.allowances import AllowanceState, SpentAllowance, UsageTold, WantedAllowance
 from messages.access.tenant_file import TenantBook
 
@@ -48,6 +48,7 @@ class Ledger:
         self.n_changes = 0
         self._listing: dict[str, int] = {}  # by gateway: the list of its requests that is being told, or the last one
         self._gone: dict[str, float] = {}  # by gateway that is dead: since when
+        self._day = 0  # of Unix time, at the last `expire`
 
     def take(
         self, gateway: str, tenant: str, wanted: Sequence[WantedAllowance], now_s: float, wall_s: float
@@ -108,6 +109,10 @@ class Ledger:
             for name, request in [*self.requests.items()]:
                 if request.gateway == gateway:
                     self._end(name, request, now_s, wall_s)
+        if (day := int(wall_s // DAY_S)) != self._day:
+            self._day = day
+            for account in self.accounts.values():
+                account.begin_day(wall_s)
         if len(self.accounts) > _MOST_ACCOUNTS:
             known = {request.tenant for request in self.requests.values()}
             unused = [name for name, one in self.accounts.items() if not one.used_today and name not in known]

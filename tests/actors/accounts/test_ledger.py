@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.accounts.account import Denied
+from actors.accounts.account_figures import named
 from actors.accounts.ledger import ABANDONED_S, Ledger
 from messages.access.allowances import SpentAllowance, UsageTold, WantedAllowance
 from messages.access.tenant_file import TenantBook
@@ -197,3 +198,30 @@ def test_a_gateway_goes_on_with_the_requests_of_a_dead_one_whose_journal_it_has(
     ledger.tell("gateway/2", UsageTold(number=1, spent=[row], listing=1, is_last=True), 2.0, NOON_S)
     account = ledger.account("acme", 2.0, NOON_S)
     assert (account.used_today, account.n_sequences) == (25 + 10, 2)
+
+
+def test_whoever_lacks_several_limits_is_told_of_the_one_that_takes_longest() -> None:
+    ledger = ledger_with(requests_per_min=1, tokens_per_day=40)
+    assert take(ledger, "a") is None
+    told(ledger, "a", 30, is_over=True)
+    denied = take(ledger, "b")
+    assert denied is not None
+    assert (denied.name, denied.retry_after_s) == (LimitName.DAY, DAY_S / 2)
+    never = take(ledger_with(requests_per_min=1, tokens_per_min=5), "c", "d")
+    assert never is not None
+    assert (never.name, never.retry_after_s) == (LimitName.REQUESTS, 0.0), "what can never be is told at once"
+    busy = ledger_with(requests_per_min=1, tokens_per_min=5)
+    assert take(busy, "e", prompt=1, output=1) is None
+    too_long = take(busy, "f")
+    assert too_long is not None
+    assert (too_long.name, too_long.retry_after_s) == (LimitName.TOKENS, 0.0)
+
+
+def test_what_was_used_yesterday_is_not_shown_as_used_today() -> None:
+    ledger = ledger_with(tokens_per_day=40)
+    assert take(ledger, "a") is None
+    told(ledger, "a", 30, is_over=True)
+    ledger.expire(1.0, NOON_S)
+    assert named(ledger, 1) == [("acme", 0, 30)]
+    ledger.expire(2.0, NOON_S + DAY_S / 2)
+    assert named(ledger, 1) == [("acme", 0, 0)]
