@@ -16,6 +16,7 @@ from actors.accounts.account import Denied, TenantAccount
 from actors.accounts.command_log import CommandLog, Handled
 from actors.accounts.ledger import Ledger, OpenRequest
 from messages.access.allowances import AllowanceState, TakeAllowance, UsageTold
+from messages.access.bucket import Bucket
 
 _MAGIC = b"tardigrade accounts 1\n"  # of this format; another one is not read
 _DIGEST_BYTES = 16
@@ -23,7 +24,8 @@ _MOST_AWAY_S = 60.0  # the time since a file was written counts up to this, beca
 
 
 class SavedAccount(msgspec.Struct, frozen=True, array_like=True):
-    """One account. Its policy is not in it: that is in the configuration and the file of tenants."""
+    """One account. Its policy is not in it: that is in the configuration and the file of tenants. `requests_per_min` and
+    `tokens_per_min`: the limits that the buckets had, as the policy may be another one now; below 0: not known."""
 
     requests_left: float
     requests_owed: float
@@ -31,6 +33,8 @@ class SavedAccount(msgspec.Struct, frozen=True, array_like=True):
     tokens_owed: float
     day: int
     used_today: int
+    requests_per_min: float = -1.0
+    tokens_per_min: float = -1.0
 
 
 class _SavedLedger(msgspec.Struct, frozen=True):
@@ -74,11 +78,13 @@ def restore(ledger: Ledger, path: Path, now_s: float, wall_s: float) -> bool:
         return False
     away_s = min(max(wall_s - saved.wall_s, 0.0), _MOST_AWAY_S)
     for name, one in saved.accounts.items():
-        account = TenantAccount(ledger.book.policy_of(name), now_s - away_s, wall_s)
+        policy = ledger.book.policy_of(name)
+        account = TenantAccount(policy, now_s - away_s, wall_s)
         account.day, account.used_today = one.day, one.used_today
-        account.requests.left = min(one.requests_left, account.requests.per_min)
-        account.tokens.left = min(one.tokens_left, account.tokens.per_min)
-        account.requests.owed, account.tokens.owed = one.requests_owed, one.tokens_owed
+        requests_per_min = one.requests_per_min if one.requests_per_min >= 0.0 else policy.requests_per_min
+        tokens_per_min = one.tokens_per_min if one.tokens_per_min >= 0.0 else policy.tokens_per_min
+        account.requests = Bucket(requests_per_min, now_s - away_s, one.requests_left, one.requests_owed)
+        account.tokens = Bucket(tokens_per_min, now_s - away_s, one.tokens_left, one.tokens_owed)
         ledger.accounts[name] = account
         account.refresh(account.policy, now_s, wall_s)
     for name, request in saved.requests.items():
@@ -117,4 +123,13 @@ def _decoded(data: bytes) -> _SavedLedger | None:
 
 def _saved(account: TenantAccount) -> SavedAccount:
     requests, tokens = account.requests, account.tokens
-    return SavedAccount(requests.left, requests.owed, tokens.left, tokens.owed, account.day, account.used_today)
+    return SavedAccount(
+        requests.left,
+        requests.owed,
+        tokens.left,
+        tokens.owed,
+        account.day,
+        account.used_today,
+        requests.per_min,
+        tokens.per_min,
+    )
