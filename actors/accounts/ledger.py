@@ -20,7 +20,8 @@ _MOST_ACCOUNTS = 65_536  # unused ones of more tenants are forgotten
 
 
 class OpenRequest(msgspec.Struct):
-    """One request. `set_aside`: tokens taken from the bucket for it; `counted`: tokens that it has used so far."""
+    """One request. `set_aside`: tokens taken from the bucket for it; `counted`: tokens that it has used so far. `is_left`: its
+    gateway has not come back, so it is over; it goes on if the gateway does after all."""
 
     gateway: str
     tenant: str
@@ -29,6 +30,7 @@ class OpenRequest(msgspec.Struct):
     set_aside: int
     counted: int
     is_over: bool = False
+    is_left: bool = False
     told: int = 0  # the newest message that it was in
     listing: int = 0  # the newest listing that it was in
 
@@ -48,7 +50,7 @@ class Ledger:
         self.n_changes = 0
         self._listing: dict[str, int] = {}  # by gateway: the list of its requests that is being told, or the last one
         self._gone: dict[str, float] = {}  # by gateway that is dead: since when
-        self._day = 0  # of Unix time, at the last `expire`
+        self._day = 0  # of Unix time, at the last `expire`; 0: there was none
 
     def take(
         self, gateway: str, tenant: str, wanted: Sequence[WantedAllowance], now_s: float, wall_s: float
@@ -106,13 +108,14 @@ class Ledger:
         """End the requests of gateways that have not come back, and forget accounts that say nothing any more."""
         for gateway in [name for name, since_s in self._gone.items() if now_s - since_s >= ABANDONED_S]:
             del self._gone[gateway]
-            for name, request in [*self.requests.items()]:
+            for request in self.requests.values():
                 if request.gateway == gateway:
-                    self._end(name, request, now_s, wall_s)
+                    if not request.is_over:
+                        self._close(self.account(request.tenant, now_s, wall_s), request)
+                    request.is_left = True
+            self.n_changes += 1
         if (day := int(wall_s // DAY_S)) != self._day:
-            self._day = day
-            for account in self.accounts.values():
-                account.begin_day(wall_s)
+            self._begin_day(day, wall_s)
         if len(self.accounts) > _MOST_ACCOUNTS:
             known = {request.tenant for request in self.requests.values()}
             unused = [name for name, one in self.accounts.items() if not one.used_today and name not in known]
@@ -135,6 +138,14 @@ class Ledger:
             request.told = request.listing = 0
             self._gone[request.gateway] = now_s
 
+    def _begin_day(self, day: int, wall_s: float) -> None:
+        """What was used before counts no more, and neither does what gateways have left behind that are not back by then."""
+        for account in self.accounts.values():
+            account.begin_day(wall_s)
+        if self._day:
+            self.requests = {key: one for key, one in self.requests.items() if not one.is_left}
+        self._day = day
+
     def _key_of(self, gateway: str, tenant: str, request_id: str, *, is_new: bool) -> str:
         """The key of a request: its id, unless a request of another tenant or gateway has this key, because clients choose ids.
         `is_new`: False: it may be one of a dead gateway whose journal this gateway has, and then it goes on."""
@@ -142,7 +153,8 @@ class Ledger:
         other = self.requests.get(request_id)
         if other is None or own in self.requests:
             return own if own in self.requests else request_id
-        goes_on = other.gateway == gateway or (other.gateway in self._gone and not is_new)
+        is_adopted = not is_new and (other.is_left or other.gateway in self._gone)
+        goes_on = is_adopted or other.gateway == gateway
         return request_id if goes_on and other.tenant == tenant else own
 
     def _is_open(self, key: str) -> bool:
@@ -162,6 +174,8 @@ class Ledger:
             account.held_tokens += spent.most_tokens
         request.gateway, request.told = gateway, message.number
         request.listing = message.listing or self._listing.get(gateway, 0)
+        if request.is_left:
+            self._go_on(account, request)
         if request.is_over:
             return
         self._count(account, request, spent.tokens)
@@ -185,6 +199,13 @@ class Ledger:
         account.tokens.give(max(request.set_aside - request.counted, 0))
         account.n_sequences = max(account.n_sequences - request.sequences, 0)
         request.is_over = True
+
+    def _go_on(self, account: TenantAccount, request: OpenRequest) -> None:
+        """Its gateway has come back after all: what was closed is open again."""
+        request.is_over = request.is_left = False
+        request.set_aside = min(request.set_aside, request.counted)
+        account.n_sequences += request.sequences
+        account.use(0, request.held)
 
     def _end(self, name: str, request: OpenRequest, now_s: float, wall_s: float) -> None:
         """Nobody tells of this request any more."""

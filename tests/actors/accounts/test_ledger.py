@@ -225,3 +225,30 @@ def test_what_was_used_yesterday_is_not_shown_as_used_today() -> None:
     assert named(ledger, 1) == [("acme", 0, 30)]
     ledger.expire(2.0, NOON_S + DAY_S / 2)
     assert named(ledger, 1) == [("acme", 0, 0)]
+
+
+def test_a_gateway_that_comes_back_late_goes_on_with_what_was_counted() -> None:
+    ledger = ledger_with(max_sequences=2, tokens_per_min=60, tokens_per_day=1000)
+    assert take(ledger, "a", "b") is None
+    told(ledger, "a", 25)
+    ledger.gateway_down("gateway/0", 100.0)
+    ledger.expire(100.0 + ABANDONED_S, NOON_S)
+    account = ledger.account("acme", 100.0 + ABANDONED_S, NOON_S)
+    assert (account.used_today, account.held_tokens, account.n_sequences, account.tokens.left) == (25 + 10, 0, 0, 60)
+    row = SpentAllowance(request="a", tenant="acme", sequences=1, most_tokens=30, tokens=27)
+    late_s = 101.0 + ABANDONED_S
+    ledger.tell("gateway/0", UsageTold(number=1, spent=[row], listing=1, is_last=True), late_s, NOON_S)
+    assert (account.used_today, account.held_tokens, account.n_sequences, account.tokens.left) == (27 + 10, 3, 1, 58)
+    told(ledger, "a", 30, is_over=True, number=2)
+    assert (account.used_today, account.held_tokens, account.n_sequences) == (30 + 10, 0, 0)
+    assert [*ledger.requests] == ["a"], "what the gateway does not go on with is forgotten"
+
+
+def test_what_a_gateway_has_left_behind_is_forgotten_with_its_day() -> None:
+    ledger = ledger_with(tokens_per_day=1000)
+    assert take(ledger, "a") is None
+    ledger.gateway_down("gateway/0", 0.0)
+    ledger.expire(ABANDONED_S, NOON_S)
+    assert [*ledger.requests] == ["a"]
+    ledger.expire(ABANDONED_S + 1.0, NOON_S + DAY_S / 2)
+    assert not ledger.requests
