@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from messages.access.allowances import AllowanceState
@@ -102,6 +103,7 @@ class TenantAccount:
             tokens=int(self.tokens.left),
             sequences=max(p.max_sequences - self.n_sequences, 0),
             day_tokens=self._left_today(p.tokens_per_day),
+            owed_tokens=math.ceil(self.tokens.owed),
         )
 
     def _left_today(self, limit: int) -> int:

@@ -36,12 +36,14 @@ class TakeAllowance(Message, frozen=True):
 
 
 class AllowanceState(Part, frozen=True):
-    """What a tenant has left now, by limit. It says nothing where there is no limit."""
+    """What a tenant has left now, by limit. It says nothing where there is no limit. `owed_tokens`: were used beyond those of a
+    minute, and are paid first."""
 
     requests: _Some = 0
     tokens: _Some = 0
     sequences: _Some = 0
     day_tokens: _Some = 0
+    owed_tokens: _Some = 0
 
 
 class AllowanceTaken(Message, frozen=True):

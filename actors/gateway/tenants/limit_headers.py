@@ -20,15 +20,15 @@ _WHAT = {
 def limit_headers(policy: TenantPolicy, state: AllowanceState) -> dict[str, str]:
     """The headers `x-ratelimit-*`: limits of a minute, what is left of them, and when it will be all of it again."""
     headers = dict[str, str]()
-    for name, limit, left in (
-        ("requests", policy.requests_per_min, state.requests),
-        ("tokens", policy.tokens_per_min, state.tokens),
+    for name, limit, left, owed in (
+        ("requests", policy.requests_per_min, state.requests, 0),
+        ("tokens", policy.tokens_per_min, state.tokens, state.owed_tokens),
     ):
         if limit:
             left = min(left, limit)
             headers[f"x-ratelimit-limit-{name}"] = str(limit)
             headers[f"x-ratelimit-remaining-{name}"] = str(left)
-            headers[f"x-ratelimit-reset-{name}"] = duration_text((limit - left) * _MINUTE_S / limit)
+            headers[f"x-ratelimit-reset-{name}"] = duration_text((limit - left + owed) * _MINUTE_S / limit)
     return headers
 
 

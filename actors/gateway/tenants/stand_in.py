@@ -22,7 +22,7 @@ class _Copy:
 
     def __init__(self, policy: TenantPolicy, state: AllowanceState, share: float, now_s: float) -> None:
         self.requests = Bucket(policy.requests_per_min * share, now_s, state.requests * share)
-        self.tokens = Bucket(policy.tokens_per_min * share, now_s, state.tokens * share)
+        self.tokens = Bucket(policy.tokens_per_min * share, now_s, state.tokens * share, state.owed_tokens * share)
         self.day_tokens = state.day_tokens * share
 
 

@@ -14,7 +14,7 @@ ALLOWANCES: tuple[Message, ...] = (
     ),
     allowances.AllowanceTaken(
         call=9,
-        state=allowances.AllowanceState(requests=3, tokens=120, sequences=1, day_tokens=5000),
+        state=allowances.AllowanceState(requests=3, tokens=120, sequences=1, day_tokens=5000, owed_tokens=7),
         refused_by=LimitName.TOKENS,
         limit=600,
         needed=39,
