@@ -181,6 +181,8 @@ class Ledger:
         self._count(account, request, spent.tokens)
         if spent.is_over:
             self._close(account, request)
+            if not spent.tokens:  # it was never accepted
+                account.requests.give(1)
 
     def _count(self, account: TenantAccount, request: OpenRequest, tokens: int) -> None:
         """Count what a request has used from its beginning. What was not set aside for it is taken now."""

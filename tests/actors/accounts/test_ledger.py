@@ -133,7 +133,10 @@ def test_a_request_that_was_never_accepted_costs_nothing() -> None:
     assert take(ledger, "a") is None
     told(ledger, "a", 0, is_over=True)
     account = ledger.account("acme", 0.0, NOON_S)
-    assert (account.used_today, account.n_sequences) == (0, 0)
+    assert (account.used_today, account.n_sequences, account.requests.left) == (0, 0, 2)
+    told(ledger, "a", 0, is_over=True)
+    assert take(ledger, "b") is None
+    assert account.requests.left == 1, "it is given back once"
 
 
 @given(st.integers(1, 50), st.lists(st.tuples(st.floats(0.0, 20.0), st.integers(1, 40)), max_size=40))

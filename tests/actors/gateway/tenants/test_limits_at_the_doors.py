@@ -106,7 +106,8 @@ async def test_a_batch_is_accepted_as_a_whole_or_not_at_all(tmp_path: Path, monk
 
 
 async def test_what_is_refused_for_another_reason_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with limited_rig(tmp_path, monkeypatch, TenantPolicy(max_sequences=1, tokens_per_day=100)) as r, r.http() as http:
+    policy = TenantPolicy(requests_per_min=1, max_sequences=1, tokens_per_day=100)
+    async with limited_rig(tmp_path, monkeypatch, policy) as r, r.http() as http:
         r.rig.manager.gate.check_state = _refuse_once(r.rig.manager.gate.check_state)
         assert (await http.post(COMPLETIONS, json=BODY)).status_code == 503
         assert (await http.post(COMPLETIONS, json=BODY)).status_code == 200
