@@ -37,15 +37,13 @@ class Balancer:
     def choose(self, names: Sequence[str], pages_by_name: Mapping[str, int], n_tokens: int) -> Choice:
         """The scheduler for sequences of one prompt that bring `n_tokens` tokens of work. `names`: those that may get it, not
         empty. `pages_by_name`: leading pages of the prompt that each replica has cached."""
-        if len(names) == 1:
-            return Choice(names[0], ChoiceReason.ONLY)
         now_s, health, admitted = self._post.now_s(), self.health, names
         if not health.are_closed(names):
             if due := health.probe_due(names, now_s):
                 return Choice(due, ChoiceReason.PROBE)
             admitted = health.admitted(names, now_s)
-            if len(admitted) == 1:
-                return Choice(admitted[0], ChoiceReason.ONLY)
+        if len(admitted) == 1:
+            return Choice(admitted[0], ChoiceReason.ONLY)
         candidates = [
             Candidate(
                 name,
@@ -86,8 +84,9 @@ class Balancer:
         self.work.opened(name, sequence.attempt, n_tokens, now_s)
         if self.metrics is not None:
             self.metrics.chosen(name, choice.why)
-        if len(self._post.living("scheduler")) > 1:
-            report, is_probe = self._reports.of(name), choice.why is ChoiceReason.PROBE
+        is_probe = choice.why is ChoiceReason.PROBE
+        if is_probe or len(self._post.living("scheduler")) > 1:
+            report = self._reports.of(name)
             # what runs there delays it little, what waits there is before it
             n_before = self.work.load_tokens(name, None if report is None else report.waiting_tokens, now_s)
             self.health.sent(name, sequence.attempt, n_before, len(sequence.ids), now_s, is_probe=is_probe)

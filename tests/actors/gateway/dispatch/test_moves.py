@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from actors.gateway.dispatch.breakers.breaker import BreakerState
 from messages.generation.recall import Recall
 from messages.generation.replica_load import ReplicaLoad
@@ -127,3 +129,22 @@ def test_a_drain_without_another_replica_waits() -> None:
     look(bench)
     assert sequence.attempt
     assert not recalls(bench)
+
+
+@pytest.mark.parametrize("is_other_dead", [False, True])
+def test_the_breaker_of_the_only_replica_in_use_closes_when_it_answers_again(*, is_other_dead: bool) -> None:
+    bench = DispatcherBench(A, B)
+    health, now_s = bench.dispatcher.balancer.health, 0.0
+    for attempt in range(1, 5):
+        health.failed(A, attempt, now_s)
+    if is_other_dead:
+        bench.post.names.remove(B)
+    else:
+        bench.dispatcher.set_cordons([Cordon(replica=1)])
+    bench.post.clock_s = now_s = 2.0
+    assert health.state(A, now_s) is BreakerState.HALF_OPEN
+    [sequence] = bench.submit([1, 2, 3])
+    assert sequence.scheduler == A
+    sequence.accept(0, [5])
+    bench.dispatcher.balancer.began(sequence)
+    assert health.state(A, now_s) is BreakerState.CLOSED
