@@ -116,8 +116,8 @@ class Admission:
         Raises: Refusal when that is a different request.
         """
         known = self._arrivals.get(new.request) or self._manager.find(new.request)
-        if known is not None and not new.must_be_known and isinstance(known, Request) and _is_replaced(known, new):
-            known = None
+        if isinstance(known, Request) and not new.must_be_known and self.may_read(known, new.terms.caller):
+            known = None if _is_replaced(known, new) else known
         if known is None:
             if new.must_be_known:
                 raise self.unknown(new.request, new.request_field)

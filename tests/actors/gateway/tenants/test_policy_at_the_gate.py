@@ -64,3 +64,19 @@ async def test_a_key_that_is_used_again_is_no_free_request(tmp_path: Path, monke
             statuses.append((await asked).status_code)
             await r.rig.cluster.wait_until(lambda: bool(r.accounts.tick()) or not len(limits._opened))  # all of it is on disk
         assert (statuses[2], r.used_today) == (429, 2 * 3)
+
+
+async def test_a_tenant_does_not_take_the_key_of_a_cancelled_request_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with limited_rig(tmp_path, monkeypatch, TenantPolicy(), with_scheduler=False) as r, r.http() as http:
+        scheduler, key = await r.rig.add_scheduler(is_automatic=False), {"Idempotency-Key": "k"}
+        asked = asyncio.ensure_future(http.post(COMPLETIONS, json=BODY, headers=key))
+        await r.rig.cluster.wait_until(lambda: bool(scheduler.running))
+        [sequence] = r.rig.manager.dispatcher.book.sequences()
+        r.rig.manager.cancel(sequence.request)
+        assert (await asked).status_code == 499
+        scheduler.is_automatic = True
+        foreign = await http.post(COMPLETIONS, json=BODY, headers=key | r.admin)
+        assert (foreign.status_code, foreign.json()["error"]["code"]) == (422, "idempotency_key_reused")
+        assert (await http.post(COMPLETIONS, json=BODY, headers=key)).status_code == 200
