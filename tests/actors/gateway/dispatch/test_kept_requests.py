@@ -4,12 +4,13 @@ freed then, without the collector of garbage."""
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from weakref import ref
 
 import numpy as np
 import pytest
 
+from actors.gateway.lifecycle.step_rows import StepRows
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import RequestSpec
 from messages.generation.sampling import Sampling
@@ -39,6 +40,13 @@ def accepted(r: Rig, name: str, n: int = 2) -> ref[Request]:
         request=name, api="generate", created_s=0.0, prompts=[prompt], sampling=Sampling(temperature=0.0), terms=terms, n=n
     )
     return ref(r.manager.accept(spec))
+
+
+class NoTimer:
+    """A timer that keeps nothing."""
+
+    def cancel(self) -> None:
+        """It has run."""
 
 
 def cancel(r: Rig, name: str) -> None:
@@ -106,3 +114,23 @@ async def test_a_follower_whose_leader_is_withdrawn() -> None:
         await finish(r, scheduler)
         assert ids_of(await follower) == oracle([1, 2], 8)
         assert r.manager.unfinished.all == []
+
+
+async def test_one_whose_deadline_has_come_and_whose_id_another_one_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ending is on its way into the journal, and a timer of uvloop that has run keeps nothing."""
+    timers: list[Callable[[], None]] = []
+    async with rig(with_scheduler=False) as r:
+        monkeypatch.setattr(r.manager.unfinished._post, "later", lambda delay_s, callback: timers.append(callback) or NoTimer())
+        waiting, publisher = StepRows(), r.manager._publisher
+        publisher._in_journal.append(waiting)  # which the journal has not confirmed
+        first = accepted(r, "same")
+        timers.pop(0)()
+        timers.clear()
+        second = accepted(r, "same")
+        timers.clear()
+        assert first() is not None
+        publisher._in_journal.popleft()
+        await until(lambda: first() is None)
+        assert r.manager.unfinished.all == [second()]
+        cancel(r, "same")
+        await until(lambda: second() is None)
