@@ -61,6 +61,7 @@ class GatewayModel(Post):
             self.dispatcher.moves.is_held_back = lambda: True
         self.first_token_s: list[float] = []
         self._n_requests = self.n_given_up = 0
+        self._open: dict[int, Request] = {}  # by number; sequences do not keep them
         self._terms = Terms()
 
     def ask(self, tokens: np.ndarray, n_output: int) -> None:
@@ -70,7 +71,9 @@ class GatewayModel(Post):
             request=f"{n_output}", api="generate", created_s=0.0, prompts=[tokens.astype("<i4").tobytes()],
             sampling=Sampling(), terms=self._terms,
         )  # fmt: skip
-        self.dispatcher.submit_request(Request(self._n_requests, spec, lambda prompt: NoText(), self._time.now_s))
+        request = Request(self._n_requests, spec, lambda prompt: NoText(), self._time.now_s)
+        self._open[request.number] = request
+        self.dispatcher.submit_request(request)
 
     # -- Post -----------------------------------------------------------------------------------------------------
 
@@ -112,6 +115,7 @@ class GatewayModel(Post):
             sequence.accept(1, [1] * (int(sequence.spec.request) - 1))
             self.dispatcher.remove(sequence, None)
             sequence.end(Ended(reason="length"))
+            del self._open[sequence.request.number]
 
     def _give_up(self, sequence: GrowingSequence, ended: Ended) -> None:
         self.n_given_up += 1
