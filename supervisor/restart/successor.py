@@ -53,14 +53,17 @@ def leave_next(link: ParentLink) -> None:
     """In a supervisor that begins, before it has opened anything: let the parent have the next one, a fork of this process,
     where the fork server could only make one after its imports. They take seconds on a busy machine, in which another kill
     would cost the start of an interpreter. It takes some 10 ms. None is made where children have no spares."""
-    if not (link.lacks_spare and has_kept_spares(link)) or has_early_program() or len(os.listdir("/proc/self/task")) > 1:
+    if not (link.lacks_spare and has_kept_spares(link)) or has_early_program():
         return
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with ours, theirs, contextlib.suppress(OSError):  # the machine has no room now: it is asked for later
-        if pid := os.fork():
-            link.give_spare(Successor(pid, ours))
-        else:
-            _be_next(theirs)
+    with contextlib.suppress(OSError):  # the machine has no room now: it is asked for later
+        if len(os.listdir("/proc/self/task")) > 1:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with ours, theirs:
+            if pid := os.fork():
+                link.give_spare(Successor(pid, ours))
+            else:
+                _be_next(theirs)
 
 
 def _be_next(link: socket.socket) -> NoReturn:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from actors.gateway.journal.records import encode_step, ping_row, row_of
 from actors.gateway.requests.request import GrowingSequence, Request
-from actors.gateway.requests.stream_items import END_ITEM, PING_ITEM
+from actors.gateway.requests.stream_items import END_ITEM, KEY_BITS, PING_ITEM
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sequences import Tokens
 
@@ -44,10 +44,11 @@ class StepRows:
         return encode_step(rows, endings) if rows or endings else b""
 
     def items_of(self, request: Request) -> list[int]:
-        """What these rows will add to the items of one request, in order."""
-        items = [s.index for s, first, stop in self.rows if s.request is request for _ in range(first, stop)]
+        """What these rows will add to the items of one request, in order. Another one of them may be gone: it was withdrawn."""
+        number = request.number
+        items = [s.index for s, first, stop in self.rows if s.key >> KEY_BITS == number for _ in range(first, stop)]
         items += [PING_ITEM for other in self.pings if other is request]
-        return items + [END_ITEM | s.index for s in self.endings if s.request is request]
+        return items + [END_ITEM | s.index for s in self.endings if s.key >> KEY_BITS == number]
 
     @property
     def are_admitted(self) -> bool:

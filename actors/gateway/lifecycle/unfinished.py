@@ -9,13 +9,14 @@ from actors.gateway.requests.request import Request
 
 
 class UnfinishedRequests:
-    """Requests with at least one sequence without a visible ending."""
+    """Requests with at least one sequence without a visible ending. It keeps them: their sequences do not."""
 
     def __init__(self, post: Post, request_timeout_s: float, on_deadline: Callable[[Request], None]) -> None:
         """`request_timeout_s`: the longest of any request. `on_deadline` is called with one that has not ended in its time."""
         self._post, self._request_timeout_s, self._on_deadline = post, request_timeout_s, on_deadline
         self._request_by_id: dict[str, Request] = {}
-        self._deadline_by_number: dict[int, Timer] = {}
+        # A timer that has run keeps nothing, and another request may have the id of one whose ending is not visible yet
+        self._deadline_by_number: dict[int, tuple[Timer, Request]] = {}
 
     @property
     def all(self) -> list[Request]:
@@ -30,11 +31,12 @@ class UnfinishedRequests:
         """Add a request, and start its deadline, which counts from its arrival."""
         self._request_by_id[request.spec.request] = request
         left_s = self.limit_s(request) - (self._post.now_s() - request.began_s)
-        self._deadline_by_number[request.number] = self._post.later(max(left_s, 0.0), lambda: self._on_deadline(request))
+        timer = self._post.later(max(left_s, 0.0), lambda: self._on_deadline(request))
+        self._deadline_by_number[request.number] = timer, request
 
     def remove(self, request: Request) -> None:
         """Remove a request, and cancel its deadline."""
-        self._deadline_by_number.pop(request.number).cancel()
+        self._deadline_by_number.pop(request.number)[0].cancel()
         if self._request_by_id.get(request.spec.request) is request:  # another one may have its id now
             del self._request_by_id[request.spec.request]
 
@@ -44,5 +46,5 @@ class UnfinishedRequests:
 
     def stop(self) -> None:
         """Cancel all deadlines."""
-        for timer in self._deadline_by_number.values():
+        for timer, _ in self._deadline_by_number.values():
             timer.cancel()

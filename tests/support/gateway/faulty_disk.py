@@ -33,7 +33,7 @@ class FaultyDisk:
             return
         if self.is_late:
             self._write(data[: len(data) // 2])
-        raise self.trouble
+        raise self.trouble.with_traceback(None)  # it shall not keep what the writes before this one had
 
     def refuse(self, number: int = errno.ENOSPC) -> None:
         """Refuse every write from now on, with this error of the system."""
