@@ -1,7 +1,9 @@
-"""The small real model's text, without weights."""
+"""The small real model's text, without weights, and tests without the garbage collector."""
 
+import gc
 import importlib.util
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,12 @@ def smollm2_text(smollm2_text_folder: Path) -> FolderText:
     model = load_text_model(str(smollm2_text_folder))
     assert isinstance(model, FolderText)
     return model
+
+
+@pytest.fixture
+def without_collections() -> Iterator[None]:
+    """No garbage is collected: what is freed meanwhile is in no circle."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

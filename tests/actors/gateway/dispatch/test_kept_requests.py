@@ -3,8 +3,7 @@ freed then, without the collector of garbage."""
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from weakref import ref
 
 import numpy as np
@@ -22,14 +21,6 @@ from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("without_collections")
-
-
-@pytest.fixture
-def without_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def accepted(r: Rig, name: str, n: int = 2) -> ref[Request]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,14 +14,6 @@ from actors.gateway.requests.reader import Reader
 from actors.gateway.requests.request import GrowingSequence, Request
 from tests.support.gateway.gateway_rig import Rig, rig
 from tests.support.waiting import DEADLINE_S
-
-
-@pytest.fixture
-def without_collections() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def counts() -> dict[str, int]:
