@@ -29,7 +29,7 @@ _LEASE_STEPS = {"cpu": 4, "cuda": 8}
 _LEASE_S = {"cpu": 0.04, "cuda": 0.005}  # longer on a CPU, where planning takes time from the cores that compute
 # CUDA loads kernels at their first use, and allocating memory may wait for the whole device.
 _LEAST_HANG_S = {"cpu": 0.5, "cuda": 1.0}
-# Steps of smaller models are so short that the gates, a microsecond each, cost more than it takes to wait for a step
+# What gates cost the short steps of smaller models has not been measured; a prompt that waits for one waits for less
 _LEAST_BESIDE_PARAMETERS = 2_000_000_000
 _MOST_BESIDE_TOKENS = 2048  # longer prompts would rather wait: beside others they take longer
 _HASH_CHAIN_MAX_LENGTH = 131_072
@@ -98,7 +98,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     attention: AttentionChoice = "auto"  # auto: triton on GPUs where its kernels can compute the model
     cuda_graphs: bool = True  # steps on a GPU are captured once and replayed
     # on one GPU, an urgent prompt is computed on a stream of its own, beside the steps in flight; scheduler.urgent_tokens;
-    # auto: with models of two billion parameters or more, as steps of smaller ones are short
+    # auto: with models of two billion parameters or more; steps of smaller ones are short
     urgent_stream: UrgentStream = "auto"
     deterministic: bool = False  # the tokens of a request depend on the request alone, not on what is computed beside it
     hash_chain_pages: Annotated[int, msgspec.Meta(ge=0)] = 4096  # pages of the model hash-chain, which is for tests
