@@ -6,15 +6,15 @@
     cache_directory    next, so that the first prefixes are recorded. Without it there are fewer cache hits, nothing else.
     speculation        before the schedulers, which use it. Without it there are fewer drafts, nothing else.
     vault r            where it is turned on: before its gang, whose KV memory it keeps.
-    gang r             the ranks of replica r, one process each. When one dies, all are killed, because the others wait in a
-                       collective that never ends. Each start of a gang gets a new rendezvous directory.
+    gang r             the ranks of replica r, one process each. When one dies, all are killed: the others wait for it for ever.
     standby gang r     where it is turned on: a second process for each rank, in the other seat, started when all else serves.
     scheduler r        after its gang. Its death loses no request: gateways submit again, and the new scheduler resets the gang.
     fallback           where there is a fallback model: its gang and its scheduler, as replica 1000.
     embedder           where there is an embedding model: before the gateways, which send texts again when it has died.
     gateway i          last, so that no request is accepted before it can be computed. A new gateway reads the journal of the
                        dead one and goes on. The supervisor holds the listening socket, where connections wait meanwhile.
-At the start all are spawned at once; each is told when another one becomes ready. They stop in reverse order.
+
+At the start all processes are spawned at once; each is told when another one becomes ready. They stop in reverse order.
 """
 
 from __future__ import annotations

@@ -127,7 +127,7 @@ def has_early_program() -> bool:
 
 
 def drop_early() -> None:
-    """In a fork of this process: it is not this one's, and ends with the other one."""
+    """In a fork of this process: close the links to what `launch_early` has started, which stays with the process before."""
     for launched in _early:
         launched.control.close()
     _early.clear()
