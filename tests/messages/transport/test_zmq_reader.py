@@ -16,6 +16,20 @@ from tests.support.waiting import next_turn, until
 DEADLINE_S = 60.0
 
 
+class CountingSocket(zmq.Socket):
+    """Counts how often anybody asks for an option, such as EVENTS."""
+
+    n_asked = 0
+
+    def get(self, option: int) -> int | bytes:
+        type(self).n_asked += 1
+        return super().get(option)
+
+
+class CountingContext(zmq.Context):
+    _socket_class = CountingSocket
+
+
 @pytest.fixture
 def context() -> Iterator[zmq.Context]:
     context = zmq.Context()
@@ -87,6 +101,27 @@ def _sent(socket: zmq.Socket, frame: bytes) -> bool:
     except zmq.Again:
         return False
     return True
+
+
+async def test_a_burst_is_sent_without_a_look_at_the_socket_and_received_with_one_for_each_message(tmp_path: Path) -> None:
+    context, endpoint = CountingContext(), f"ipc://{tmp_path}/r"
+    heard: list[list[bytes]] = []
+    router = ZmqReader(zmq_options.inbox(context, endpoint), heard.append, lambda: None)
+    answers: list[list[bytes]] = []
+    peer = ZmqReader(zmq_options.outgoing(context, endpoint, b"peer"), answers.append, lambda: None)
+    await until(lambda: peer.send([b"0", b""]))
+    await until(lambda: heard)
+    CountingSocket.n_asked = 0
+    for number in range(1, 200):
+        assert peer.send([b"%d" % number, b"body"])
+        assert router.send([b"peer", b"answer"])
+    assert CountingSocket.n_asked == 0
+    await until(lambda: len(heard) == 200 and len(answers) == 199)
+    assert [frames[1] for frames in heard] == [b"%d" % number for number in range(200)]
+    assert CountingSocket.n_asked < 600  # of 399 messages with 2 or 3 frames
+    router.close()
+    peer.close()
+    context.destroy(linger=0)
 
 
 async def test_what_is_said_after_the_end_is_not_sent_and_no_error(context: zmq.Context, tmp_path: Path) -> None:
