@@ -1,4 +1,4 @@
-"""Which prompts are encoded at once, and which in a thread."""
+"""Which prompts are encoded at once, and which in a thread; which token ids a model has."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 
 from actors.gateway.admission.prompt_encoder import PromptEncoder
+from actors.gateway.requests.refusals import Refusal
 from actors.gateway.text.models.hash_chain_text import HashChainText
 from actors.gateway.text.template_options import PLAIN, TemplateOptions
 
@@ -43,3 +45,17 @@ async def test_long_texts_and_many_short_ones_are_encoded_in_a_thread(texts: lis
     assert model.is_inline is is_inline
     await PromptEncoder(model, 8192).encode_chat([{"role": "user", "content": text} for text in texts], "messages")
     assert model.is_inline is is_inline
+
+
+@pytest.mark.parametrize("n", [1, 2, 255, 256, 257, 1000])  # few ids are looked at by Python, many by numpy
+@pytest.mark.parametrize("wrong", [-1, -(2**31), HashChainText.vocabulary, 2**31 - 1, 2**31, 2**40, -(2**40)])
+def test_an_id_that_the_model_does_not_have_is_refused_wherever_it_stands(n: int, wrong: int) -> None:
+    encoder, last = PromptEncoder(HashChainText(), 8192), HashChainText.vocabulary - 1
+    good = [last, *range(n - 1)]
+    checked = encoder.check_ids(good, "prompt")
+    assert checked.dtype == np.dtype("<i4")
+    assert checked.tolist() == good
+    for place in {0, n // 2, n - 1}:
+        bad = [*good[:place], wrong, *good[place + 1 :]]
+        with pytest.raises(Refusal, match=f"prompt: expected token ids from 0 to {last}, got {wrong}"):
+            encoder.check_ids(bad, "prompt")
