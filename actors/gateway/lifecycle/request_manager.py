@@ -17,6 +17,7 @@ from actors.gateway.dispatch.post import Post, Timer
 from actors.gateway.journal.journal import Journal
 from actors.gateway.journal.records import encode_record, request_record, suspect_record
 from actors.gateway.journal.retained import RetainedRequests
+from actors.gateway.lasting_waits import LastingWaits
 from actors.gateway.lifecycle.admission_gate import AdmissionGate
 from actors.gateway.lifecycle.equal_requests import EqualRequests
 from actors.gateway.lifecycle.finished import FinishedRequests
@@ -64,7 +65,8 @@ class RequestManager:
         failover, loads = self.dispatcher.failover, self.dispatcher.loads
         failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self.dispatcher.balancer.metrics = metrics.balancing
-        self.unfinished = UnfinishedRequests(post, settings.request_timeout_s, lambda one: self.cancel(one, "deadline"))
+        self.lasting, longest_s = LastingWaits(post.later, post.now_s), settings.request_timeout_s
+        self.unfinished = UnfinishedRequests(post, self.lasting, longest_s, lambda one: self.cancel(one, "deadline"))
         retained = RetainedRequests(journal, models, settings.retention_s)
         self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
         self._next_number, journal.on_pinned = journal.next_number, self._record_again
@@ -87,6 +89,7 @@ class RequestManager:
         self.access_log.write()
         self.refusals.end_window()
         self.unfinished.stop()
+        self.lasting.stop()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
 

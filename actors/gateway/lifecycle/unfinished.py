@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.gateway.dispatch.post import Post, Timer
+from actors.gateway.lasting_waits import LASTING_S, LastingWaits
 from actors.gateway.requests.request import Request
 
 
 class UnfinishedRequests:
     """Requests with at least one sequence without a visible ending. It keeps them: their sequences do not."""
 
-    def __init__(self, post: Post, request_timeout_s: float, on_deadline: Callable[[Request], None]) -> None:
+    def __init__(
+        self, post: Post, lasting: LastingWaits, request_timeout_s: float, on_deadline: Callable[[Request], None]
+    ) -> None:
         """`request_timeout_s`: the longest of any request. `on_deadline` is called with one that has not ended in its time."""
-        self._post, self._request_timeout_s, self._on_deadline = post, request_timeout_s, on_deadline
+        self._post, self._lasting = post, lasting
+        self._request_timeout_s, self._on_deadline = request_timeout_s, on_deadline
         self._request_by_id: dict[str, Request] = {}
-        # A timer that has run keeps nothing, and another request may have the id of one whose ending is not visible yet
-        self._deadline_by_number: dict[int, tuple[Timer, Request]] = {}
+        # A timer that has run keeps nothing, and another request may have the id of one whose ending is not visible yet. Until
+        # a request has lasted a second there is no timer
+        self._deadline_by_number: dict[int, tuple[Timer | None, Request]] = {}
 
     @property
     def all(self) -> list[Request]:
@@ -30,13 +35,26 @@ class UnfinishedRequests:
     def add(self, request: Request) -> None:
         """Add a request, and start its deadline, which counts from its arrival."""
         self._request_by_id[request.spec.request] = request
-        left_s = self.limit_s(request) - (self._post.now_s() - request.began_s)
-        timer = self._post.later(max(left_s, 0.0), lambda: self._on_deadline(request))
+        if self._left_s(request) <= LASTING_S:
+            self._set_timer(request)
+        else:
+            self._deadline_by_number[request.number] = None, request
+            self._lasting.add(request.number, lambda: self._set_timer(request))
+
+    def _set_timer(self, request: Request) -> None:
+        timer = self._post.later(max(self._left_s(request), 0.0), lambda: self._on_deadline(request))
         self._deadline_by_number[request.number] = timer, request
+
+    def _left_s(self, request: Request) -> float:
+        return self.limit_s(request) - (self._post.now_s() - request.began_s)
 
     def remove(self, request: Request) -> None:
         """Remove a request, and cancel its deadline."""
-        self._deadline_by_number.pop(request.number)[0].cancel()
+        timer, _ = self._deadline_by_number.pop(request.number)
+        if timer is None:
+            self._lasting.remove(request.number)
+        else:
+            timer.cancel()
         if self._request_by_id.get(request.spec.request) is request:  # another one may have its id now
             del self._request_by_id[request.spec.request]
 
@@ -46,5 +64,8 @@ class UnfinishedRequests:
 
     def stop(self) -> None:
         """Cancel all deadlines."""
-        for timer, _ in self._deadline_by_number.values():
-            timer.cancel()
+        for number, (timer, _) in self._deadline_by_number.items():
+            if timer is None:
+                self._lasting.remove(number)
+            else:
+                timer.cancel()

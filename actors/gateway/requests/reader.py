@@ -8,6 +8,7 @@ from enum import Enum
 
 import msgspec
 
+from actors.gateway.lasting_waits import LASTING_S, LastingWaits
 from actors.gateway.requests.best_of import n_shown, shown_answers
 from actors.gateway.requests.request import GrowingSequence, Request
 from actors.gateway.requests.request_spec import Ended
@@ -45,11 +46,18 @@ class Reader:
     """Reads the answers to a request that its client sees. `on_update` is called when more may be visible; without it, use
     `wait_...`.
 
-    `have`: of each answer, the number of tokens that need not be read; 0 for those that are missing at its end. Call `close` at
-    the end: it removes the reader from the request's watchers.
+    `have`: of each answer, the number of tokens that need not be read; 0 for those that are missing at its end. `lasting`:
+    tells which waits have lasted a second; without it, each has a timer of its own. Call `close` at the end: it removes the
+    reader from the request's watchers.
     """
 
-    def __init__(self, request: Request, have: Sequence[int] = (), on_update: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        have: Sequence[int] = (),
+        on_update: Callable[[], None] | None = None,
+        lasting: LastingWaits | None = None,
+    ) -> None:
         self.request = request
         n_answers = n_shown(request.spec)
         self.cursors = [*have, *[0] * (n_answers - len(have))]
@@ -61,6 +69,8 @@ class Reader:
         self._limit_s = 0.0  # when the present wait has lasted long enough, on the event loop's clock
         self._is_late = False  # it has
         self._timer: asyncio.TimerHandle | None = None
+        self._lasting = lasting
+        self._is_short = False  # the wait is among `lasting`, and has no timer
         self._take_now: Callable[[], bool] | None = None  # of the present wait, whose length is `_longest_s`
         self._longest_s, self._now_s = 0.0, _nothing_s
         self._on_update = on_update or self._wake
@@ -132,10 +142,9 @@ class Reader:
         if self._on_update in self.request.watchers:
             self.request.watchers.remove(self._on_update)
             self.request.on_unwatched(self.request)
-        if self._timer is not None:
-            self._timer.cancel()
+        self._cancel()
         # they refer to this reader: without them it is freed at once
-        self._on_update, self._timer, self._take_now = _nothing, None, None
+        self._on_update, self._take_now = _nothing, None
 
     def _wakes(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[None]:
         """A future that is done when the present wait may be over."""
@@ -145,16 +154,27 @@ class Reader:
     def _limit(self, loop: asyncio.AbstractEventLoop, longest_s: float) -> None:
         """The present wait lasts at most `longest_s`. One timer serves many waits, because timers cost time."""
         self._limit_s, self._is_late = loop.time() + longest_s, False
-        if self._timer is not None and self._timer.when() > self._limit_s:
-            self._timer.cancel()
-            self._timer = None
-        if self._timer is None:
+        if self._is_short and longest_s >= LASTING_S:
+            return
+        if self._is_short or (self._timer is not None and self._timer.when() > self._limit_s):
+            self._cancel()
+        if self._timer is None and self._lasting is not None and longest_s >= LASTING_S:
+            self._is_short = True
+            self._lasting.add(self, self._check_time)
+        elif self._timer is None:
             self._timer = loop.call_at(self._limit_s, self._check_time)
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._is_short and self._lasting is not None:
+            self._lasting.remove(self)
+        self._timer, self._is_short = None, False
 
     def _check_time(self) -> None:
         """End the present wait if it has lasted long enough."""
         loop = asyncio.get_running_loop()
-        self._timer = None
+        self._timer, self._is_short = None, False
         if loop.time() < self._limit_s:
             self._timer = loop.call_at(self._limit_s, self._check_time)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from actors.gateway.http.answers.sse import EventStream, WholeAnswer
 from actors.gateway.http.answers.stream_events import StreamEvents
 from actors.gateway.http.formats.format import PING as PING
 from actors.gateway.http.formats.openai_chunks import ChunkWriter
+from actors.gateway.lasting_waits import LastingWaits
 from actors.gateway.lifecycle.finished import FinishedRequests
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import Api, Ended, RequestSpec
@@ -30,12 +32,17 @@ MODEL = HashChainText()
 LENGTH = Ended(reason="length")
 
 
+def _later(delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    return asyncio.get_running_loop().call_later(delay_s, callback)
+
+
 class FakeManager:
     """The part of the request manager that answers use."""
 
     def __init__(self) -> None:
         retained: Any = SimpleNamespace(read=lambda request_id, now_s: None)
         self.finished = FinishedRequests(retained, NEVER_S)
+        self.lasting = LastingWaits(_later, time.monotonic)
         self.left: list[Request] = []
 
     def ping(self, request: Request) -> None:

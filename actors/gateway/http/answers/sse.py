@@ -72,7 +72,7 @@ class _Answer:
 
     def __init__(self, manager: RequestManager, request: Request, longest_s: float, start: int = -1) -> None:
         self._manager, self._longest_s, self._start = manager, longest_s, start
-        self.request, self.reader = request, Reader(request)
+        self.request, self.reader = request, Reader(request, lasting=manager.lasting)
         self._has_begun = False  # to send
         self._is_too_late = False
         self._is_cut = False  # by the end of this gateway: the next start of the server goes on
