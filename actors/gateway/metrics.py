@@ -8,6 +8,7 @@ from actors.gateway.dispatch.balancing_metrics import BalancingMetrics
 from actors.gateway.overload.overload_metrics import OverloadMetrics
 from actors.gateway.request_metrics import RequestMetrics
 from actors.gateway.requests.request import Request
+from actors.gateway.requests.request_spec import Api
 from actors.gateway.requests.work_done import n_cached_of, work_of
 from messages.metrics import Histogram
 from messages.outcomes import EndReason
@@ -25,6 +26,7 @@ class GatewayMetrics:
         self.requests = Counter(
             "tardigrade_requests", "Requests that have ended, by API and ending.", ["api", "ending"], registry=registry
         )
+        self._ended: dict[tuple[Api, EndReason], Counter] = {}  # of `requests`, found by their labels
         self.refused = Counter("tardigrade_refused", "Requests that were refused, by error code.", ["code"], registry=registry)
         self.prompt_tokens = Counter("tardigrade_prompt_tokens", "Prompt tokens of accepted requests.", registry=registry)
         self.fallbacks = Counter(
@@ -137,7 +139,11 @@ class GatewayMetrics:
 
     def observe_ended(self, request: Request, ending: EndReason, now_s: float) -> None:
         """Count a request that is over: its ending, its time, and what was cached and drafted of it."""
-        self.requests.labels(request.spec.api, ending).inc()
+        labels = request.spec.api, ending
+        counter = self._ended.get(labels)
+        if counter is None:
+            counter = self._ended[labels] = self.requests.labels(*labels)
+        counter.inc()
         self.whole_s.observe(now_s - request.began_s)
         self._by_request.ended(request)
         self._n_prompt += sum(request.n_prompt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 
 from actors.gateway.tenants.tenant_usage import TenantUsage
 from messages.access.tenant_policy import MOST_NAMED_TENANTS, TenantPolicy
@@ -20,6 +20,25 @@ def test_only_the_first_tenants_have_names() -> None:
     assert len(figures) == 2 * (MOST_NAMED_TENANTS + 1)
     assert (figures["ended requests of tenant-0"], figures["used tokens of tenant-0"]) == (1, 5)
     assert (figures["ended requests of other"], figures["used tokens of other"]) == (3, 15)
+
+
+def test_the_metrics_of_a_tenant_are_found_by_their_labels_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry, found, labels = CollectorRegistry(), list[tuple[str, ...]](), Counter.labels
+
+    def note(counter: Counter, *values: str) -> Counter:
+        found.append(values)
+        return labels(counter, *values)
+
+    monkeypatch.setattr(Counter, "labels", note)
+    usage = TenantUsage(registry)
+    for n_prompt in (2, 3):
+        for tenant in ("a", "b"):
+            usage.used(tenant, n_prompt, 10)
+    assert sorted(found) == [("a",), ("a", "output"), ("a", "prompt"), ("b",), ("b", "output"), ("b", "prompt")]
+    for tenant in ("a", "b"):
+        assert registry.get_sample_value("tardigrade_tenant_requests_total", {"tenant": tenant}) == 2
+        assert registry.get_sample_value("tardigrade_tenant_tokens_total", {"tenant": tenant, "part": "prompt"}) == 5
+        assert registry.get_sample_value("tardigrade_tenant_tokens_total", {"tenant": tenant, "part": "output"}) == 20
 
 
 def test_a_tenant_that_was_only_refused_has_used_nothing() -> None:
