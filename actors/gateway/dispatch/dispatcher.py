@@ -217,7 +217,7 @@ class Dispatcher:
 
     def _candidates(self, model: int) -> list[str]:
         """The schedulers that attempts for this model may go to now."""
-        return self.failover.replicas.candidates(of_model(self._post.living("scheduler"), model))
+        return self.failover.candidates(model)
 
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int], candidates: list[str]) -> None:
         sequences = [s for s in sequences if s.ended is None]

@@ -38,6 +38,9 @@ class Failover:
         self.on_sick: Callable[[str], None] = lambda name: None  # called with the name of a scheduler whose replica is sick
         self.on_condition: Callable[[str, ReplicaCondition], None] = lambda name, condition: None  # called before moves
         self.n_moved = 0  # sequences
+        self._living: list[str] = []  # of these schedulers and this version of `replicas` the candidates are known, by model
+        self._version = -1
+        self._candidates: dict[int, list[str]] = {}
 
     def on_state(self, name: str, state: ReplicaState) -> None:
         """A scheduler has reported the condition of its replica and the attempts that are suspect there."""
@@ -66,9 +69,16 @@ class Failover:
         else:
             self._leave()
 
-    def candidates(self) -> list[str]:
-        """The schedulers of the replicas in the best condition."""
-        return self.replicas.candidates(of_model(self._post.living("scheduler"), 0))
+    def candidates(self, model: int = 0) -> list[str]:
+        """The schedulers of the replicas of this model that are in the best condition. The list is not to be changed; while
+        nothing changes it is the same one, because each request asks three times."""
+        living = self._post.living("scheduler")
+        if living is not self._living or self._version != self.replicas.version:
+            self._living, self._version, self._candidates = living, self.replicas.version, {}
+        found = self._candidates.get(model)
+        if found is None:
+            found = self._candidates[model] = self.replicas.candidates(of_model(living, model))
+        return found
 
     def _leave_if_lasting(self, name: str, number: int) -> None:
         if self.replicas.end_grace(name, number):

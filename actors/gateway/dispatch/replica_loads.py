@@ -13,6 +13,7 @@ class ReplicaLoads:
 
     def __init__(self) -> None:
         self._reports: dict[str, ReplicaLoad] = {}
+        self.version = 0  # rises with each change
         self.on_report: Callable[[str], None] = lambda name: None  # called with the name of a scheduler that has reported
 
     def note(self, name: str, load: ReplicaLoad) -> None:
@@ -20,6 +21,7 @@ class ReplicaLoads:
         known = self._reports.get(name)
         if known is None or load.number > known.number:
             self._reports[name] = load
+            self.version += 1
             self.on_report(name)
 
     @property
@@ -39,3 +41,4 @@ class ReplicaLoads:
     def remove(self, name: str) -> None:
         """A scheduler is dead or new: nothing is known of its load."""
         self._reports.pop(name, None)
+        self.version += 1

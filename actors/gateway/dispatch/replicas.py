@@ -32,10 +32,12 @@ class Replicas:
     def __init__(self) -> None:
         self._reports: dict[str, _Report] = {}
         self._n_changes = 0
+        self.version = 0  # rises whenever `candidates` may change
         self._cordons: dict[str, Cordon] = {}
 
     def set_cordons(self, cordons: Iterable[Cordon]) -> bool:
         """An operator wants no new sequences at these replicas, and at no others. Returns False if that was known."""
+        self.version += 1
         before, self._cordons = self._cordons, {actor_name("scheduler", cordon.replica): cordon for cordon in cordons}
         return self._cordons != before
 
@@ -67,6 +69,7 @@ class Replicas:
         if report is not None and report.condition is condition:
             return 0
         self._n_changes += 1
+        self.version += 1
         self._reports[name] = _Report(condition, self._n_changes, condition is ReplicaCondition.SICK)
         return self._n_changes
 
@@ -81,6 +84,7 @@ class Replicas:
 
     def remove(self, name: str) -> None:
         """A scheduler is dead or new: nothing is known of its replica."""
+        self.version += 1
         self._reports.pop(name, None)
 
     def candidates(self, living: Collection[str]) -> list[str]:

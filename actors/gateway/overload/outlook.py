@@ -17,6 +17,8 @@ class Outlook:
     def __init__(self, loads: ReplicaLoads, candidates: Callable[[], list[str]], n_queued: Callable[[], int]) -> None:
         self._loads, self._candidates, self._n_queued = loads, candidates, n_queued
         self._rate = 0.0  # tokens in a second, of all replicas, as last known
+        self._names: list[str] | None = None  # the wait that the loads of this version tell of these replicas is `_wait_s`
+        self._version, self._wait_s = -1, 0.0
 
     @property
     def level(self) -> DegradationLevel:
@@ -29,10 +31,15 @@ class Outlook:
     @property
     def wait_s(self) -> float:
         """How long the work that waits now takes; 0 while no rate is known."""
+        names = self._candidates()
+        if names is self._names and self._version == self._loads.version:
+            return self._wait_s
         reports = self._reports()
         n_tokens = sum([one.waiting_tokens for one in reports]) if reports else self._n_queued()
         rate = self._rate_of(reports)
-        return n_tokens / rate if rate else 0.0
+        self._wait_s = n_tokens / rate if rate else 0.0
+        self._names, self._version = names if reports else None, self._loads.version
+        return self._wait_s
 
     def retry_after_s(self, n_excess: int) -> float:
         """When `n_excess` tokens that wait now will have begun; from 1 to 60 s."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from actors.gateway.dispatch.replicas import Replicas
+from actors.gateway.dispatch.failover import Failover
+from actors.gateway.dispatch.replicas import Replicas, of_model
+from actors.gateway.dispatch.routing import AttemptBook
 from messages.generation.replica_state import ReplicaCondition
+from messages.ids import model_of
+from messages.lifecycle.cordon import Cordon
+from tests.support.dispatch.dispatcher_bench import PeersPost
 
 UP, DOWN, SICK = ReplicaCondition.UP, ReplicaCondition.DOWN, ReplicaCondition.SICK
 BOTH = ["scheduler/0", "scheduler/1"]
@@ -32,6 +37,37 @@ def test_attempts_go_to_replicas_in_the_best_condition(
         if condition is not None:
             replicas.note(name, condition)
     assert replicas.candidates(BOTH) == expected
+
+
+class LastingPeers(PeersPost):
+    """Its list of peers is the same object until they change."""
+
+    def living(self, role: str) -> list[str]:
+        return self.names
+
+
+def test_the_candidates_are_looked_for_again_only_after_a_change() -> None:
+    post = LastingPeers(*BOTH, "scheduler/1000")
+    failover = Failover(1.0, post, AttemptBook(1), lambda sequence: None)
+    replicas = failover.replicas
+
+    def known() -> list[str]:
+        found = failover.candidates()
+        assert failover.candidates() is found, "nothing has changed"
+        assert found == replicas.candidates(of_model(post.names, 0)), "as without memory"
+        return found
+
+    assert known() == BOTH
+    assert failover.candidates(model_of("scheduler/1000")) == ["scheduler/1000"]
+    replicas.note("scheduler/0", DOWN)
+    assert known() == ["scheduler/1"]
+    replicas.remove("scheduler/0")
+    assert known() == BOTH
+    replicas.set_cordons([Cordon(replica=1)])
+    assert known() == ["scheduler/0"]
+    replicas.set_cordons([])
+    post.names = ["scheduler/1"]
+    assert known() == ["scheduler/1"]
 
 
 def test_without_a_scheduler_there_is_no_candidate() -> None:
