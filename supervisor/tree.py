@@ -267,6 +267,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         rank=rank,
         tp=placement.tp,
         pp=placement.pp,
+        n_slots=placement.slots_of(config.worker),
         cpu_ranks=placement.ranks,
         max_length=_length(config, facts),
         vault=facts.placement.has_vault(config.asks_vault),
