@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Protocol
+from typing import Any
 
 LASTING_S = 1.0
 _LEAST_S = 0.01  # between two looks
 
 
-class _Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
 class LastingWaits:
     """Waits by key. A timer of the event loop for each would take as long as a twentieth of a short request.
 
-    `later(delay_s, callback)` starts a timer; `now_s` is the monotonic clock.
+    `later(delay_s, callback)` starts a timer and returns it; `cancel()` ends it. `now_s` is the monotonic clock.
     """
 
-    def __init__(self, later: Callable[[float, Callable[[], None]], _Timer], now_s: Callable[[], float]) -> None:
+    def __init__(self, later: Callable[[float, Callable[[], None]], Any], now_s: Callable[[], float]) -> None:
         self._later, self._now_s = later, now_s
         self._waits: dict[Hashable, tuple[float, Callable[[], None]]] = {}  # when each has lasted a second, in this order
-        self._timer: _Timer | None = None
+        self._timer: Any = None
 
     def add(self, key: Hashable, call: Callable[[], None]) -> None:
         """Call `call` after `LASTING_S`, up to 10 ms late, unless the key is removed before. The key is not here yet."""
