@@ -105,7 +105,7 @@ async def test_a_request_that_has_ended_before_its_connection_goes_on_is_answere
     services = SimpleNamespace(
         owners=SimpleNamespace(socket_of=lambda request_id: ""),
         admission=SimpleNamespace(knows=lambda request_id: False),
-        manager=SimpleNamespace(find=lambda request_id: None),
+        manager=SimpleNamespace(find=lambda request_id: None, lasting=None),
         settings=GatewaySettings(),
         model_of=lambda request: None,
     )
