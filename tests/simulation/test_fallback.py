@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
 
 import pytest
 
-from actors.gateway.dispatch import dispatcher
+from actors.gateway.dispatch.dispatcher import Dispatcher
 from messages.ids import model_of
 from tests.support.simulation.scenario import Outcome, Scenario
 from tests.support.simulation.world import simulate
@@ -36,9 +35,9 @@ def test_a_request_that_goes_to_the_other_model_is_noticed(monkeypatch: pytest.M
     """Each choice is one of the other model than the last one, so that attempts after a death go to the other model."""
     turns = itertools.cycle((0, 1))
 
-    def of_other_model(schedulers: Iterable[str], model: int) -> list[str]:
-        wanted, living = next(turns), list(schedulers)
-        return [name for name in living if model_of(name) == wanted] or living
+    def of_other_model(one: Dispatcher, model: int) -> list[str]:
+        wanted, living = next(turns), one._post.living("scheduler")
+        return one.failover.replicas.candidates([name for name in living if model_of(name) == wanted] or living)
 
-    monkeypatch.setattr(dispatcher, "of_model", of_other_model)
+    monkeypatch.setattr(Dispatcher, "_candidates", of_other_model)
     assert any(any("wrong" in problem for problem in simulate(seed, HARMED).problems) for seed in range(20))
