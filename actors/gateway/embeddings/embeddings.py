@@ -126,7 +126,7 @@ class Embeddings:
             async with self._taken(caller, n_tokens, times, was_accepted=was_accepted) as headers:
                 on_accepted()
                 async with asyncio.timeout(self._timeout_s):
-                    values = await self._dispatcher.embed(ids, lambda: times.sent(loop.time()))
+                    values = await self._dispatcher.embed(ids, lambda: times.sent(loop.time()), caller)
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
         except asyncio.CancelledError:

@@ -61,3 +61,24 @@ async def test_a_flood_of_one_tenant_leaves_room_for_others(tmp_path: Path, monk
         assert {(await call).status_code for call in calls} == {200, 429}
         assert gate.n_active == 0
         assert (await http.post(PATH, json=TEXT)).status_code == 200, "its places are free again"
+
+
+async def test_a_call_of_another_tenant_does_not_wait_for_all_of_a_flood(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with limited_rig(tmp_path, monkeypatch, TenantPolicy(), **gateway_fields()) as r, r.http() as http:
+        embedder, gate = HeldEmbedder(r.rig.cluster), r.rig.manager.gate
+        r.rig.cluster.introduce(embedder)
+        flood = [asyncio.ensure_future(http.post(PATH, json=TEXT)) for _ in range(40)]
+        await r.rig.cluster.wait_until(lambda: gate.n_active == 40 and len(embedder.held) == 4)
+        await r.rig.cluster.settle()
+        other = asyncio.ensure_future(http.post(PATH, json={"input": "hello"}, headers=r.admin))
+        await r.rig.cluster.wait_until(lambda: gate.n_active == 41)
+        await r.rig.cluster.settle()
+        embedder.answer()
+        await r.rig.cluster.wait_until(lambda: len(embedder.held) == 4)
+        assert 3 in [len(message.ids) for _, message in embedder.held], "the flood's texts have four tokens"
+        while not all(call.done() for call in (*flood, other)):
+            embedder.answer()
+            await r.rig.cluster.settle()
+        assert {call.result().status_code for call in (*flood, other)} == {200}
