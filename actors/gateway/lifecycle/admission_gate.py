@@ -79,10 +79,11 @@ class AdmissionGate:
             self._metrics.refused("sequences")
             raise Refusal("overloaded", detail, retry_after_s=1.0, limit=f"max_active_requests={self._limit}")
 
-    def check_caller(self, n_sequences: int, terms: Terms) -> None:
-        """Return if the caller of these terms may have `n_sequences` more now. Raises: Refusal."""
+    def check_caller(self, n_sequences: int, terms: Terms, *, is_of_main: bool = True) -> None:
+        """Return if the caller of these terms may have `n_sequences` more now. `is_of_main`: they go to the main model, whose
+        replicas alone have levels. Raises: Refusal."""
         self._check_share(n_sequences, terms.caller, terms.weight)
-        if self.outlook.level is DegradationLevel.SHEDDING:
+        if is_of_main and self.outlook.level is DegradationLevel.SHEDDING:
             self._check_shed(terms)
 
     def _check_share(self, n_sequences: int, caller: bytes, weight: float) -> None:
