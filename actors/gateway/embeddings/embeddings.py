@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import structlog
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.lifecycle.request_manager import RequestManager
+from actors.gateway.overload.caller_threads import MOST_THREADS, CallerThreads
 from actors.gateway.requests.model_names import check_embedding_model
 from actors.gateway.requests.refusal_log import NO_CALL, CallTrace
 from actors.gateway.requests.refusals import Refusal, invalid
@@ -96,6 +98,7 @@ class Embeddings:
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, manager.gate
         self._access_log, self._limits, self._trace = manager.access_log, limits, trace
+        self._threads = CallerThreads(MOST_THREADS, "texts-to-embed")
 
     def check(self, asked: str) -> None:
         """Return if this is the model `asked` for; an empty name asks for any. Raises: Refusal."""
@@ -121,7 +124,7 @@ class Embeddings:
         n_texts, prompt = self._n_texts(spec), self._prompt(spec)
         gate.begin_call(caller, 1.0 if self._limits is None else self._limits.weight_of(caller), was_accepted=was_accepted)
         try:  # a drain waits for it
-            ids = await self._tokenised(spec, prompt)
+            ids = await self._tokenised(spec, prompt, caller)
             n_tokens = sum(map(len, ids))
             async with self._taken(caller, n_tokens, times, was_accepted=was_accepted) as headers:
                 on_accepted()
@@ -187,14 +190,14 @@ class Embeddings:
             return ""
         return self._prompts.get(self._default_prompt if name is None else name, "")
 
-    async def _tokenised(self, spec: EmbeddingSpec, prompt: str) -> list[np.ndarray]:
+    async def _tokenised(self, spec: EmbeddingSpec, prompt: str, caller: bytes) -> list[np.ndarray]:
         limit = self.text.limit(spec.truncate_prompt_tokens)
         if spec.texts is None:
             return self.text.check(spec.ids or (), spec.texts_field, limit)
         if sum(map(len, spec.texts)) + len(prompt) * len(spec.texts) <= _INLINE_CHARACTERS:
             return self.text.encode(spec.texts, spec.texts_field, limit, prompt)
-        encode = self.text.encode
-        return await asyncio.get_running_loop().run_in_executor(None, encode, spec.texts, spec.texts_field, limit, prompt)
+        encode = partial(self.text.encode, spec.texts, spec.texts_field, limit, prompt)
+        return await self._threads.run(caller, encode)
 
 
 def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:
