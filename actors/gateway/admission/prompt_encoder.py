@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from actors.gateway.overload.caller_threads import MOST_THREADS, CallerThreads
+from actors.gateway.caller_threads import MOST_THREADS, CallerThreads
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.chat_template import TemplateError
 from actors.gateway.text.models.text_model import NoTokenizer, TextModel, TextTooLong

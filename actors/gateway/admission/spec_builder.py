@@ -230,11 +230,11 @@ class SpecBuilder:
         try:
             check_characters(new.terms.grammar, new.tools, self.encoder.model.missing_bytes)
             if new.tools is not None:
-                await check_schemas(new.terms.grammar, new.tools)
-            return await grammar_compiler().compile(wanted, reasoning)
+                await check_schemas(new.terms.grammar, new.tools, new.terms.caller)
+            return await grammar_compiler().compile(wanted, reasoning, new.terms.caller)
         except GrammarError as error:
             why: str | GrammarError = error
-            if new.tools is not None and (found := await schema_at_fault(new.tools))[0]:
+            if new.tools is not None and (found := await schema_at_fault(new.tools, new.terms.caller))[0]:
                 field, why = found
             raise Refusal(
                 "invalid", f"{field}: expected a grammar that this server can enforce, got: {why}", field=field

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import structlog
 
+from actors.gateway.caller_threads import MOST_THREADS, CallerThreads
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.lifecycle.request_manager import RequestManager
-from actors.gateway.overload.caller_threads import MOST_THREADS, CallerThreads
 from actors.gateway.requests.model_names import check_embedding_model
 from actors.gateway.requests.refusal_log import NO_CALL, CallTrace
 from actors.gateway.requests.refusals import Refusal, invalid

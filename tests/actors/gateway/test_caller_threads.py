@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from actors.gateway.overload.caller_threads import CallerThreads
+from actors.gateway.caller_threads import CallerThreads
 from tests.support.waiting import DEADLINE_S, until
 
 
@@ -76,3 +76,17 @@ async def test_errors_reach_the_caller() -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="no text"):
             await threads.run(b"a", fail)
+
+
+async def test_a_thread_that_cannot_be_started_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = CallerThreads(1, "test")
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as context:
+        context.setattr(threads._threads, "submit", refuse)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="can't start new thread"):
+                await threads.run(b"a", lambda: 1)
+    assert await threads.run(b"a", lambda: 1) == 1

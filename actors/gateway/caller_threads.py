@@ -25,7 +25,8 @@ class CallerThreads:
         self._waiting: dict[bytes, deque[asyncio.Future[None]]] = {}  # the first caller that may run is next
 
     async def run(self, caller: bytes, work: Callable[[], T]) -> T:
-        """What `work` returns, or raises, in a thread. Waits for the turn of this caller."""
+        """What `work` returns, or raises, in a thread. Waits for the turn of this caller. Raises: RuntimeError if no thread can
+        be started."""
         if not self._may_run(caller):
             turn = asyncio.get_running_loop().create_future()
             self._waiting.setdefault(caller, deque()).append(turn)
@@ -37,7 +38,11 @@ class CallerThreads:
                 raise
         else:
             self._begin(caller)
-        running = self._threads.submit(work)
+        try:
+            running = self._threads.submit(work)
+        except RuntimeError:  # no thread can be started
+            self._end(caller)
+            raise
         running.add_done_callback(partial(self._done, asyncio.get_running_loop(), caller))  # it may outlive its waiter
         return await asyncio.wrap_future(running)
 
