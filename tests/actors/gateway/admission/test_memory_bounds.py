@@ -94,9 +94,26 @@ async def test_a_server_that_is_closed_gives_answers_that_it_has() -> None:
         assert (await http.post("/v1/generate", json={**wish, "request_id": "new"})).status_code == 503
 
 
-def finished(request_id: str, n_bytes: int, *, is_keyless: bool = False) -> Request:
+def finished(request_id: str, n_bytes: int, *, is_keyless: bool = False, caller: bytes = b"") -> Request:
     spec = msgspec.structs.replace(spec_of(), request=request_id, prompts=[bytes(n_bytes)], is_resumable=True)
+    spec = msgspec.structs.replace(spec, terms=msgspec.structs.replace(spec.terms, caller=caller))
     return request_of(msgspec.structs.replace(spec, ends_with_client=is_keyless))
+
+
+@pytest.mark.parametrize("is_keyless", [False, True])
+def test_finished_answers_of_one_caller_make_room_for_its_own(is_keyless: bool) -> None:
+    journal = SimpleNamespace(finish=lambda *_: None, read=lambda *_: None, delete=lambda number: None)
+    kept = RetainedRequests(journal, SERVED, 600.0, most_bytes=12_000, are_told_apart=True)  # pyright: ignore[reportArgumentType]
+    wanted = [("one", 1000, b"other"), *((f"f{number}", 4000, b"flood") for number in range(6)), ("large", 9000, b"third")]
+    for number, (name, n_bytes, caller) in enumerate(wanted, 1):
+        request = finished(name, n_bytes, is_keyless=is_keyless, caller=caller)
+        request.number = number
+        kept.keep(request, 1.0)
+        if name == "f5":
+            assert [one for one in ("one", "f3", "f4", "f5") if kept.find(one)] == ["one", "f4", "f5"]
+    assert kept.find("large"), "the newest is kept"
+    assert (kept.find("one") is not None, len(kept)) == (True, 2), "who has the most makes room"
+    assert ("one" in kept.forgotten, "f5" in kept.forgotten) == (False, True)
 
 
 def test_finished_answers_are_kept_within_a_size() -> None:
