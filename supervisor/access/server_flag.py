@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 from functools import wraps
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from messages.run_dir import DEFAULT_PORT
 from supervisor.operator.command_line import PORT
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # another directory would be that of another server
 _STATE_DIR = "Its state directory, if it does not run and is started with --state-dir."
 _RUN_DIR = "Its run directory, if it is started with --run-dir, or by another user."
 
@@ -43,4 +45,6 @@ def same_server(port: int, state_dir: Path | None) -> str:
 
 def not_written(path: Path, error: OSError) -> str:
     """What is said of a file in the state directory that cannot be read or written."""
+    if error.errno in _FULL:
+        return f"{path} cannot be written: {error.strerror}; nothing has changed. Free its disk, and ask again"
     return f"state_dir: expected a directory where {path} can be kept, got {error.strerror}; --state-dir names another one"

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec.yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = ROOT / "ops" / "prometheus" / "prometheus.yml"
 
 
