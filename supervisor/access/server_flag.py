@@ -48,3 +48,11 @@ def not_written(path: Path, error: OSError) -> str:
     if error.errno in _FULL:
         return f"{path} cannot be written: {error.strerror}; nothing has changed. Free its disk, and ask again"
     return f"state_dir: expected a directory where {path} can be kept, got {error.strerror}; --state-dir names another one"
+
+
+def tell_if_without_keys(port: int, state_dir: Path | None) -> None:
+    """Say on standard error if the server that runs asks for no keys: keys and tenants then mean nothing."""
+    from supervisor.access.place import asks_no_keys
+
+    if asks_no_keys(port, state_dir):
+        click.echo("The server that runs now asks for no API keys: this counts once it is started with --api-keys.", err=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.access.server_flag import not_written, of_server, same_server
+from supervisor.access.server_flag import not_written, of_server, same_server, tell_if_without_keys
 from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import fail
 
@@ -95,6 +95,7 @@ def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -
     if not _has_key(port, state_dir, tenant):
         add = f"supervisor keys add --tenant {tenant}{same_server(port, state_dir)}"
         click.echo(f"No key belongs to {tenant} yet: {add}", err=True)
+    tell_if_without_keys(port, state_dir)
 
 
 @tenants.command(short_help="Forget what was set here.")

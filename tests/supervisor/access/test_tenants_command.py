@@ -105,6 +105,22 @@ def test_a_running_server_is_followed_to_its_own_state_directory(tmp_path: Path,
     assert state_dir_for(8000, None) == tmp_path / "usual" / "tardigrade" / "8000"
 
 
+@pytest.mark.parametrize("asks_keys", [False, True])
+def test_who_makes_keys_for_a_server_that_asks_for_none_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, asks_keys: bool
+) -> None:
+    """Otherwise the server would be taken for one that is closed."""
+    state = tmp_path / "state"
+    log_file = {"path": str(state / "server.log"), "most_bytes": 1}
+    (tmp_path / SERVER).write_text(json.dumps({"log_file": log_file, "keys_dir": str(state) if asks_keys else ""}))
+    monkeypatch.setattr("supervisor.access.place.run_dir_with", lambda _: tmp_path)
+    for command in (["keys", "add", "--tenant", "acme"], ["tenants", "set", "acme"]):
+        said = CliRunner().invoke(main, command).stderr
+        assert ("The server that runs now asks for no API keys" in said) is not asks_keys
+        elsewhere = CliRunner().invoke(main, [*command, "--state-dir", str(tmp_path / "other")]).stderr
+        assert "asks for no" not in elsewhere, "that is another server, which does not run"
+
+
 def test_every_key_of_a_policy_has_a_flag(tmp_path: Path) -> None:
     flags = [part for name in TenantPolicy.__struct_fields__ for part in (f"--{name.replace('_', '-')}", "1")]
     assert run(tmp_path, "set", "acme", *flags).exit_code == 0
