@@ -67,7 +67,7 @@ class RequestManager:
         self.dispatcher.balancer.metrics = metrics.balancing
         self.lasting, longest_s = LastingWaits(post.later, post.now_s), settings.request_timeout_s
         self.unfinished = UnfinishedRequests(post, self.lasting, longest_s, lambda one: self.cancel(one, "deadline"))
-        retained = RetainedRequests(journal, models, settings.retention_s)
+        retained = RetainedRequests(journal, models, settings.retention_s, are_told_apart=settings.names_callers)
         self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
         self._next_number, journal.on_pinned = journal.next_number, self._record_again
         self.gate = AdmissionGate(settings, journal, loads, failover.candidates, metrics.overload)
