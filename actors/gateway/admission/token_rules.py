@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.requests.refusals import Refusal, invalid
-from messages.generation.terms import Terms
+from messages.generation.terms import MAX_BAD_TOKENS, Terms
 
 
 def check_rules(terms: Terms, vocabulary: int) -> None:
@@ -46,6 +46,9 @@ async def bad_tokens_of(words: Sequence[str], encoder: PromptEncoder) -> list[li
         return []
     texts = [before + word.lstrip() for word in words for before in ("", " ")]
     encoded = await encoder.encode(texts, "bad_words", add_special_tokens=False)
+    if (n_tokens := sum(map(len, encoded))) > MAX_BAD_TOKENS:
+        wanted = f"words of at most {MAX_BAD_TOKENS} tokens in all, at the beginning of a text and after a space"
+        raise invalid("bad_words", wanted, n_tokens)
     return [list(ids) for ids in dict.fromkeys(map(tuple, encoded)) if ids]
 
 
