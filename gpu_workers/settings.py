@@ -62,7 +62,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
     tp: Annotated[int, msgspec.Meta(ge=1)] = 1
     pp: Annotated[int, msgspec.Meta(ge=1)] = 1  # stages of the gang's pipeline, of tp ranks each
-    n_slots: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCES)] = 0  # sequences at once; 0: 256 on a GPU, 64 on a CPU
+    # sequences at once; 0: 64 on a CPU; 256 on GPUs, and on one GPU up to 1,024 where its memory has room for 1,024 tokens of
+    # each
+    n_slots: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCES)] = 0
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the limit of the model
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU
     # memory for keys and values; 0: measured on a GPU; an eighth of the memory, at most 2 GiB, on a CPU
@@ -147,7 +149,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
 
     @property
     def slots(self) -> int:
-        """Sequences at once: `n_slots`, or the default of the device."""
+        """Sequences at once: `n_slots`, in which the placement has put its decision, or the least of the device."""
         return self.n_slots or _SLOTS[self.device]
 
     @property

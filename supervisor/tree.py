@@ -267,6 +267,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
         rank=rank,
         tp=placement.tp,
         pp=placement.pp,
+        n_slots=placement.slots_of(config.worker),
         cpu_ranks=placement.ranks,
         max_length=_length(config, facts),
         vault=facts.placement.has_vault(config.asks_vault),
@@ -283,8 +284,7 @@ def _rank(config: ServerConfig, facts: StartFacts, replica: int, rank: int, seat
 
 def _exchange_bytes(config: ServerConfig, placement: Placement) -> int:
     """The size of a rank's places that other replicas can read; 0 if there are none, or nothing can give them these places."""
-    is_on = placement.replicas > 1 and placement.has_vault(config.asks_vault)
-    return config.worker.exchange_bytes if is_on else 0
+    return config.worker.exchange_bytes if placement.replicas > 1 and placement.has_vault(config.asks_vault) else 0
 
 
 def _cpu_env(threads: int) -> dict[str, str]:

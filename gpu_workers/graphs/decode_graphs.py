@@ -20,8 +20,9 @@ from gpu_workers.graphs.graph_pool import GraphPool, Staging
 
 
 def graph_sizes(n_slots: int) -> tuple[int, ...]:
-    """Batch sizes worth a graph: 1, 2, 4, 8, then every 8 up to 64, every 16 up to 256, every 64 above; at most n_slots."""
-    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, n_slots + 64, 64)]
+    """Batch sizes worth a graph: 1, 2, 4, 8, then every 8 up to 64, every 16 up to 256, every 64 up to 512, every 128 above;
+    at most n_slots."""
+    sizes = [1, 2, 4, *range(8, 64, 8), *range(64, 256, 16), *range(256, 512, 64), *range(512, n_slots + 128, 128)]
     return tuple(sorted({min(size, n_slots) for size in sizes}))
 
 

@@ -17,7 +17,7 @@ import torch
 from gpu_workers.batch.step_arrays import StepArrays
 from gpu_workers.cuda.kernels.attention.tiles import TILE_FIELDS
 
-_ROWS = (0, 16, 64)  # decode rows of a size; also the number of slots
+_ROWS = (0, 16, 64, 256, 512)  # decode rows of a size; also the number of slots
 _TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12_288, 16_384)
 _ARRIVING_TOKENS = (16, 32, 64, 128, 256, 512)  # few, because most loads end before a later step
 _GANG_ROWS, _GANG_TOKENS = (16,), (32, 128, 256, 512, 1024)  # few, because a capture with collectives takes ten times as long

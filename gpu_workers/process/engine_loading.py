@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+from gpu_workers.cuda.early_start import begin_context, begin_digest
 from gpu_workers.engine import Engine, ReportLoading
 from gpu_workers.large_pages import collapse_soon
 from gpu_workers.process.load_errors import explain
@@ -28,6 +29,9 @@ def build_engine(settings: WorkerSettings, gang_dir: Path, report: ReportLoading
         from gpu_workers.hash_chain_engine import HashChainEngine
 
         return HashChainEngine(settings)
+    if settings.device == "cuda":
+        begin_context(settings.device_index)
+        begin_digest()
     report("import torch", 0.0)
     from gpu_workers.runner.model_loading import load_model_runner
 
@@ -57,5 +61,7 @@ def import_engine(device: str) -> None:
 
     A spare rank that waits for its spawn spec calls this. It must not touch the device: a spare holds no model, no device
     memory and no device context. A test checks this."""
+    if device == "cuda":
+        begin_digest()
     importlib.import_module(f"{_RUNNER}.model_loading")
     importlib.import_module(f"{_RUNNER}.backend").import_backend(device)

@@ -19,6 +19,7 @@ from gpu_workers.model_store.quantized.form import Numbers
 from gpu_workers.pipeline.stage import Stage, stage_of, stage_parameters
 from gpu_workers.runner.floats_share import floats_share
 from gpu_workers.settings import KvDtype, Quantization
+from messages.steps import PAGE_TOKENS
 
 GIB = 1 << 30
 CUDA_RESERVE_BYTES = GIB  # graphs, collectives, fragments
@@ -155,6 +156,11 @@ def sampling_bytes(n_slots: int, vocabulary: int) -> int:
     """Bytes of the float32 and float64 copies of the logits that sampling makes for `n_slots` sequences, and of the counts of
     their tokens."""
     return n_slots * vocabulary * 4 * 7
+
+
+def slot_bytes(max_length: int) -> int:
+    """Bytes of the tables of one sequence of at most `max_length` tokens on a device: the ids of its tokens and its pages."""
+    return 4 * (max_length + 1 + -(-max_length // PAGE_TOKENS))
 
 
 def memory_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:

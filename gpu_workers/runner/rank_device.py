@@ -19,7 +19,7 @@ from gpu_workers.models.model import Model
 from gpu_workers.pipeline.link import DistributedLink, LoneStageRank, StageLink, StagePlace, open_stages, stage_group
 from gpu_workers.runner.empty_step import even_rows, fullest_rows, run_empty_step
 from gpu_workers.runner.memory_budget import bytes_of_others, cpu_kv_bytes, cuda_kv_bytes
-from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes
+from gpu_workers.runner.memory_estimate import CUDA_RESERVE_BYTES, sampling_bytes, slot_bytes
 from gpu_workers.runner.warm_up import warm_up
 from gpu_workers.settings import WorkerSettings
 from gpu_workers.vault.kept_memory import KeptMemory
@@ -154,12 +154,12 @@ class CudaDevice(RankDevice):
     def kv_bytes(self, model: Model, max_length: int, n_kept: int, shared_bytes: int) -> int:
         """The bytes that the gang before had; else those that the settings want; else those that are free."""
         rows = fullest_rows(self._settings.step_tokens, max_length)
-        measured_bytes = self._measure(model, rows, shared_bytes)
+        measured_bytes = self._measure(model, rows, self._settings.slots * slot_bytes(max_length), shared_bytes)
         return n_kept * model.kv_shape.bytes_per_page or self._settings.kv_memory_bytes or measured_bytes
 
-    def _measure(self, model: Model, rows: list[int], shared_bytes: int) -> int:
+    def _measure(self, model: Model, rows: list[int], table_bytes: int, shared_bytes: int) -> int:
         """Bytes that are left for pages: runs the largest step once, on temporary pages, and subtracts the memory that it
-        needed. rows: tokens of each row of that step; shared_bytes: as in `kv_bytes`."""
+        needed, and that of tables. rows: tokens of each row of that step; shared_bytes: as in `kv_bytes`."""
         settings, device = self._settings, model.device
         kv = KvPages.allocate(model.kv_shape, len(rows) * -(-rows[0] // PAGE_TOKENS), device)
         torch.cuda.synchronize(device)
@@ -173,7 +173,7 @@ class CudaDevice(RankDevice):
         free_bytes, total_bytes = torch.cuda.mem_get_info(device)
         beside_tokens = settings.beside_tokens(model.config.layer_parameters)
         activation_bytes += activation_bytes * beside_tokens // settings.step_tokens
-        needed_bytes = activation_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
+        needed_bytes = activation_bytes + table_bytes + sampling_bytes(settings.slots, model.config.vocabulary)
         n_gangs = 2 if settings.standby else 1
         return cuda_kv_bytes(
             total_bytes,

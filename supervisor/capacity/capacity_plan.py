@@ -125,7 +125,7 @@ def plan_capacity(
 
 def on_devices(worker: WorkerSettings, placement: Placement) -> WorkerSettings:
     """The worker's settings on the devices of the placement."""
-    return msgspec.structs.replace(worker, device=placement.device)
+    return msgspec.structs.replace(worker, device=placement.device, n_slots=placement.slots_of(worker))
 
 
 def best_of(plans: Sequence[CapacityPlan], asked: CapacityPlan) -> CapacityPlan:

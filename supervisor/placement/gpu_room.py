@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpu_workers.runner.memory_estimate import GIB, RankEstimate
+from gpu_workers.runner.memory_estimate import GIB, RankEstimate, slot_bytes
 from gpu_workers.settings import WorkerSettings
 from messages.errors import ConfigError
 
 _PAIR = 2  # gangs of a replica with a standby
+_MOST_SLOTS, _SLOTS_APART = 1024, 128
+_SLOT_TOKENS = 1024  # of keys and values for each further slot; with less, sequences would take each other's pages
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,20 @@ class GpuRoom:
             return estimate.room_tokens(int(self.memory_bytes * self.worker.memory_share), n_gangs, shares)
         asked = self.worker.kv_memory_bytes // estimate.kv_token_bytes
         return min(asked, estimate.room_tokens(self.memory_bytes, n_gangs, shares))
+
+    def slots(self, estimate_with: Callable[[int], RankEstimate], n_gangs: int, length_tokens: int) -> int:
+        """Sequences at once for which a replica of `n_gangs` gangs has memory: more sequences share each read of the weights.
+
+        estimate_with: what a rank needs with so many; length_tokens: of the longest sequence."""
+        least, slot_tokens = self.worker.slots, min(_SLOT_TOKENS, length_tokens)
+        table_bytes = n_gangs * slot_bytes(length_tokens)
+
+        def has_room_for(n_slots: int) -> bool:
+            estimate = estimate_with(n_slots)
+            room = self.tokens(estimate, n_gangs) - n_slots * table_bytes // estimate.kv_token_bytes
+            return room >= n_slots * slot_tokens
+
+        return next(filter(has_room_for, range(_MOST_SLOTS, least, -_SLOTS_APART)), least)
 
     def check_kv_memory(self, estimate: RankEstimate) -> None:
         """Check the memory for keys and values that the operator has asked for. `estimate`: what a rank needs besides it.

@@ -21,7 +21,7 @@ def rank_estimate(placement: Placement, model: ModelConfig, worker: WorkerSettin
     if placement.device == "cpu":
         token_bytes = kv_token_bytes(model, placement.tp, placement.dtype, worker.kv_dtype, placement.pp)
         return RankEstimate(placement.weight_bytes // placement.ranks, 0, token_bytes)
-    on_gpu = msgspec.structs.replace(worker, device="cuda")
+    on_gpu = msgspec.structs.replace(worker, device="cuda", n_slots=placement.slots_of(worker))
     sizes, quantization = (on_gpu.step_tokens, on_gpu.slots), placement.quantization_of(worker)
     return estimate_cuda_rank(model, placement.tp, placement.dtype, *sizes, quantization, worker.kv_dtype, placement.pp)
 
@@ -32,7 +32,7 @@ def kv_pages(placement: Placement, model: ModelConfig, worker: WorkerSettings, m
     Raises: ConfigError when not even one short sequence fits.
     """
     estimate = rank_estimate(placement, model, worker)
-    own = msgspec.structs.replace(worker, device=placement.device)
+    own = msgspec.structs.replace(worker, device=placement.device, n_slots=placement.slots_of(worker))
     if placement.device == "cpu":
         kv_bytes = worker.kv_memory_bytes or default_cpu_kv_bytes(placement.memory_bytes)
     else:

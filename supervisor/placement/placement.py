@@ -42,6 +42,7 @@ class Placement:
     kv_dtype: KvDtype = "auto"  # see `WorkerSettings.kv_dtype`
     has_standby: bool = False  # each replica has a second gang, on the same devices
     pp: int = 1  # stages of each replica's pipeline, of tp ranks each
+    n_slots: int = 0  # sequences at once in a replica, where its memory has decided that; 0: the default of its device
 
     @property
     def ranks(self) -> int:
@@ -56,6 +57,10 @@ class Placement:
     def quantization_of(self, worker: WorkerSettings) -> Quantization:
         """What the operator has asked for; where that depends on host and model, what was decided here."""
         return self.quantization if worker.quantization in ("auto", "exact") else worker.quantization
+
+    def slots_of(self, worker: WorkerSettings) -> int:
+        """Sequences at once in a replica: what the operator has asked for; else what was decided here, 0 if nothing was."""
+        return worker.n_slots or self.n_slots
 
     def has_vault(self, asked: bool | None) -> bool:
         """True if KV memory outlives gangs. `asked`: what the operator chose; None: on GPUs. A standby gang always has a vault,
@@ -86,6 +91,8 @@ class Placement:
         if self.dtype:
             weights = f"weights take {gib_text(self.weight_bytes)} of {gib_text(self.memory_bytes)} GiB"
             parts += [*self._numerics(), weights + (" on each GPU" if self.gpus else "")]
+        if self.n_slots:
+            parts.append(f"{self.n_slots:,} sequences at once")
         if self.quantization_reason:
             form = "as floats" if self.quantization == "none" else self.quantization
             parts.append(f"weights {form} ({self.quantization_reason})")

@@ -144,7 +144,8 @@ class _OnGpus:
         self._room.check_kv_memory(estimate)
         wanted_tokens = self._wanted_tokens()
         has_standby = self._room.has_standby(self._asked.standby, estimate, wanted_tokens, self._least_tokens())
-        room_tokens = self._room.tokens(estimate, 1 + has_standby)
+        n_slots = self._slots(self._model, tp, 1 + has_standby)
+        room_tokens = self._room.tokens(self._estimate(self._model, tp, n_slots), 1 + has_standby)
         return replace(
             self._placed(tp),
             dtype=self._dtype,
@@ -152,7 +153,15 @@ class _OnGpus:
             room_tokens=room_tokens if room_tokens < wanted_tokens else 0,
             context_tokens=self._model.max_position,
             has_standby=has_standby,
+            n_slots=n_slots,
         )
+
+    def _slots(self, model: ModelConfig, tp: int, n_gangs: int) -> int:
+        """Sequences at once in a replica; 0: nothing is decided here. Deterministic kernels and gangs of several ranks have not
+        been measured with more than the default."""
+        if self._worker.n_slots or self._worker.deterministic or tp * self._pp > 1:
+            return 0
+        return self._room.slots(lambda n_slots: self._estimate(model, tp, n_slots), n_gangs, self._wanted_tokens())
 
     def _placed(self, tp: int) -> Placement:
         n_each, n_gpus = tp * self._pp, len(self._gpus)
@@ -217,10 +226,10 @@ class _OnGpus:
         text = f"expected at least {{offers}} of {gpu_gib} each for this model, got {{got}} ({{why}})"
         return PlacementRefused(key, [total], weights, got, text)
 
-    def _estimate(self, model: ModelConfig, tp: int) -> RankEstimate:
-        worker = self._worker
+    def _estimate(self, model: ModelConfig, tp: int, n_slots: int = 0) -> RankEstimate:
+        worker, n_slots = self._worker, n_slots or self._worker.slots
         return estimate_cuda_rank(
-            model, tp, self._dtype, worker.step_tokens, worker.slots, worker.quantization_name, worker.kv_dtype, self._pp
+            model, tp, self._dtype, worker.step_tokens, n_slots, worker.quantization_name, worker.kv_dtype, self._pp
         )
 
     def _wanted_tokens(self) -> int:

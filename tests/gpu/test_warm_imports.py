@@ -15,3 +15,13 @@ def test_a_spare_of_a_gpu_has_triton_and_no_context() -> None:
         "print('triton' in sys.modules, torch.cuda.is_initialized())"
     )
     assert run_script(script) == "True False"
+
+
+def test_what_a_start_makes_early_is_what_torch_and_the_first_kernel_use() -> None:
+    script = (
+        "from gpu_workers.cuda.early_start import begin_context, begin_digest;"
+        "threads = [begin_context(0), begin_digest()]; [thread.join() for thread in threads];"
+        "import time, torch; from triton.runtime.cache import triton_key; began_s = time.monotonic();"
+        "torch.zeros(1, device='cuda'); print(triton_key.cache_info().currsize, time.monotonic() - began_s < 0.2)"
+    )
+    assert run_script(script) == "1 True"

@@ -107,7 +107,10 @@ def test_without_a_driver_there_are_none() -> None:
 def test_all_visible_gpus_are_used_unless_said_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "find_gpus", lambda visible: find_gpus(visible, FakeNvml()))
     monkeypatch.delenv(VISIBLE_VARIABLE, raising=False)
-    text = "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 139 GiB on each GPU, a standby for each replica"
+    text = (
+        "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 139 GiB on each GPU, 1,024 sequences at once,"
+        " a standby for each replica"
+    )
     assert plan_start(ServerConfig()).text() == text
     assert plan_start(ServerConfig(gpus=2)).ranks == 2
     assert plan_start(ServerConfig(gpus=0)).device == "cpu"

@@ -159,7 +159,8 @@ def test_memory_for_keys_and_values_must_hold_a_short_sequence(there: Host, page
     [
         (
             plan_placement(host(4), SMOLLM2, PlacementRequest()),
-            "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 140 GiB on each GPU, a standby for each replica",
+            "4 GPUs: 4 replicas x tp 1, bfloat16, weights take 0.3 of 140 GiB on each GPU, 1,024 sequences at once,"
+            " a standby for each replica",
             "4 replicas x tp 1 on NVIDIA H200, bfloat16",
         ),
         (

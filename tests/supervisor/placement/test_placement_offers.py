@@ -85,7 +85,7 @@ def test_twice_as_many_tokens_are_planned_with_small_floats() -> None:
         plan_or_offer(
             Host((replace(H200, memory_bytes=141 * 10**9),), 1 << 40),
             model,
-            PlacementRequest(worker=WorkerSettings(kv_dtype=kv_dtype), standby=False),
+            PlacementRequest(worker=WorkerSettings(kv_dtype=kv_dtype, n_slots=256), standby=False),
         ).room_tokens
         for kv_dtype in _ON_GPUS
     ]
