@@ -68,7 +68,7 @@ class GatewayServers:
         return self._left.requests
 
     def hold_batches(self, retained: RetainedRequests) -> None:
-        """See `LeftAnswers.hold_batches`."""
+        """Let what has ended of the batches on these connections be kept until they go on. `retained` has nothing yet."""
         self._left.hold_batches(retained)
 
     def remember_requests(self, find: Callable[[str], Request | None]) -> None:
