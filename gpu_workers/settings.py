@@ -62,8 +62,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     rank: Annotated[int, msgspec.Meta(ge=0)] = 0
     tp: Annotated[int, msgspec.Meta(ge=1)] = 1
     pp: Annotated[int, msgspec.Meta(ge=1)] = 1  # stages of the gang's pipeline, of tp ranks each
-    # sequences at once; 0: 64 on a CPU; 256 on GPUs, and on one GPU up to 1,024 where its memory has room for 1,024 tokens of
-    # each
+    # sequences at once; 0: 64 on a CPU; 256 on GPUs; on one GPU up to 1,024, or 384 where it has urgent steps, if its memory
+    # has room for 1,024 tokens of each
     n_slots: Annotated[int, msgspec.Meta(ge=0, le=MAX_SEQUENCES)] = 0
     max_length: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens of one sequence; 0: the limit of the model
     max_step_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0  # tokens computed in one step; 0: 8192 on a GPU, 1024 on a CPU

@@ -1,5 +1,5 @@
 """What metrics and the status table show of the accounts. Only some tenants have names there, so that their number is bounded.
-The others are counted together as "other"."""
+The others are counted together as `OTHER_TENANTS`."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ class GatewayActor(Actor, Post, Status):
         super().__init__(spawn_spec, make_mailbox)
         self.settings = read_settings(spawn_spec.settings)
         self.metrics = GatewayMetrics(self.registry)
-        self.bodies = BodyBudget(self.settings.max_body_bytes, self.settings.max_bodies_bytes)
+        bounds = self.settings.max_body_bytes, self.settings.max_bodies_bytes
+        self.bodies = BodyBudget(*bounds, are_told_apart=self.settings.names_callers)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         self.commands = OperatorCommands(self.mailbox.endpoint, self.child.report)
         self.of_page = OwnGateway(spawn_spec, self.tree, self.registry, self.statistics)

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from messages.access.private_file import APPEND, give_to_owner, is_locked_within
+from messages.access.private_file import APPEND, give_to_owner, is_locked_within, open_lock
 
 AUDIT_FILE = "audit.log"  # in the state directory
 MOST_BYTES = 8 << 20  # of one file
@@ -73,7 +73,7 @@ def append_audit(path: Path, record: AuditRecord) -> None:
 
 def _rotate(path: Path, n_more: int) -> None:
     """Rename the files, unless another process does or has done it. Raises: OSError."""
-    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_lock(path)
     try:
         if not is_locked_within(lock, _LOCK_S) or path.stat().st_size + n_more <= MOST_BYTES:
             return

@@ -57,13 +57,20 @@ def changing(path: Path) -> Iterator[None]:
     """The time in which a file is read and replaced. Processes that change it at the same time wait for each other.
     Raises: OSError; TimeoutError when another one, which may be stopped, does not end within `_LOCK_S`."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = open_lock(path)
     try:
         if not is_locked_within(lock, _LOCK_S):
             raise TimeoutError(errno.ETIMEDOUT, f"another process has been changing it for {_LOCK_S:g} s")
         yield
     finally:
         os.close(lock)
+
+
+def open_lock(path: Path) -> int:
+    """The open file beside this one that its writers lock; it belongs to the owner of the folder. Raises: OSError."""
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_to_owner(lock, path.parent)
+    return lock
 
 
 def is_locked_within(lock: int, limit_s: float) -> bool:

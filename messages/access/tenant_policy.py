@@ -17,7 +17,7 @@ _MOST_PRIORITY = 100
 SEQUENCES_OF, TODAY_OF = "sequences of ", "tokens today of "  # before a tenant's name, in the figures of the accounts
 REQUESTS_OF, TOKENS_OF = "ended requests of ", "used tokens of "  # the same in the figures of a gateway, since it started
 MOST_NAMED_TENANTS = 32  # so many tenants have names in the metrics and figures of one process
-OTHER_TENANTS = "other"  # all others together
+OTHER_TENANTS = "(other)"  # all others together; no tenant has this name, or its keys would show what they all use
 _Limit = Annotated[int, msgspec.Meta(ge=0, le=2**53)]  # 0: none
 
 

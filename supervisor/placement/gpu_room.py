@@ -11,6 +11,7 @@ from messages.errors import ConfigError
 
 _PAIR = 2  # gangs of a replica with a standby
 _MOST_SLOTS, _SLOTS_APART = 1024, 128
+_MOST_BESIDE_URGENT = 384  # with 768, first tokens of urgent requests took up to 3 times as long as alone; 1.36 with 384
 _SLOT_TOKENS = 1024  # of keys and values for each further slot; with less, sequences would take each other's pages
 
 
@@ -29,10 +30,14 @@ class GpuRoom:
         asked = self.worker.kv_memory_bytes // estimate.kv_token_bytes
         return min(asked, estimate.room_tokens(self.memory_bytes, n_gangs, shares))
 
-    def slots(self, estimate_with: Callable[[int], RankEstimate], n_gangs: int, length_tokens: int) -> int:
+    def slots(
+        self, estimate_with: Callable[[int], RankEstimate], n_gangs: int, length_tokens: int, *, has_urgent_steps: bool
+    ) -> int:
         """Sequences at once for which a replica of `n_gangs` gangs has memory: more sequences share each read of the weights.
 
-        estimate_with: what a rank needs with so many; length_tokens: of the longest sequence."""
+        estimate_with: what a rank needs with so many; length_tokens: of the longest sequence; has_urgent_steps: urgent prompts
+        are computed beside the steps, and their first tokens wait for what a step of many rows gives the other processes to do.
+        """
         least, slot_tokens = self.worker.slots, min(_SLOT_TOKENS, length_tokens)
         table_bytes = n_gangs * slot_bytes(length_tokens)
 
@@ -41,7 +46,8 @@ class GpuRoom:
             room = self.tokens(estimate, n_gangs) - n_slots * table_bytes // estimate.kv_token_bytes
             return room >= n_slots * slot_tokens
 
-        return next(filter(has_room_for, range(_MOST_SLOTS, least, -_SLOTS_APART)), least)
+        most = _MOST_BESIDE_URGENT if has_urgent_steps else _MOST_SLOTS
+        return next(filter(has_room_for, range(most, least, -_SLOTS_APART)), least)
 
     def check_kv_memory(self, estimate: RankEstimate) -> None:
         """Check the memory for keys and values that the operator has asked for. `estimate`: what a rank needs besides it.

@@ -161,7 +161,12 @@ class _OnGpus:
         been measured with more than the default."""
         if self._worker.n_slots or self._worker.deterministic or tp * self._pp > 1:
             return 0
-        return self._room.slots(lambda n_slots: self._estimate(model, tp, n_slots), n_gangs, self._wanted_tokens())
+        return self._room.slots(
+            lambda n_slots: self._estimate(model, tp, n_slots),
+            n_gangs,
+            self._wanted_tokens(),
+            has_urgent_steps=self._worker.beside_tokens(model.layer_parameters) > 0,
+        )
 
     def _placed(self, tp: int) -> Placement:
         n_each, n_gpus = tp * self._pp, len(self._gpus)

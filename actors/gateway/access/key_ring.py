@@ -1,8 +1,8 @@
 """The API keys that a gateway knows, and who holds which.
 
-The first use of a key costs one scrypt digest, in a thread. After that a keyed digest of its text is remembered, and a use
-costs 2 µs. The file of keys is looked at once a second, so a revoked key is refused within a second, and where a key is not
-known, so a new one can be used at once.
+The first use of a key costs one scrypt digest, in a thread, however many calls show it meanwhile. After that a keyed digest of
+its text is remembered, and a use costs 2 µs. The file of keys is looked at once a second, so a revoked key is refused within a
+second, and where a key is not known, so a new one can be used at once.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from messages.access.key_file import read_keys
 from messages.errors import ConfigError
 
 _MOST_CHECKS = 256  # digests that are computed or waited for; more wait at their clients
+_MOST_CHECKS_OF_ONE = 4  # of texts with the id of one key, all but one of which are wrong: others do not wait for more
 _MOST_REMEMBERED = 65_536
 _UNREAD_S = 5.0  # after which a client may try again while the file cannot be read
 _METRICS_ONLY = "Authorization: expected an API key of the role user or admin, got one of the role metrics"
@@ -66,7 +67,7 @@ class KeyRing:
         self._proven: dict[bytes, KeyRecord] = {}  # by the digest of the text of a key that was checked
         self._secret = secrets.token_bytes(32)  # of these digests: they are of no use elsewhere
         self._threads = ThreadPoolExecutor(1, "key-check")
-        self._n_checks = 0
+        self._checks: dict[bytes, tuple[str, asyncio.Future[bool]]] = {}  # id and result, by the digest of the text
         self._files = FollowedFiles([path])
         self._has_read = False
         self.refresh()
@@ -116,16 +117,7 @@ class KeyRing:
             raise Refusal("unavailable", "the server cannot read its API keys now", retry_after_s=_UNREAD_S)
         if record is None or not record.is_valid(self._wall_s()):
             raise _refused(text)
-        if self._n_checks >= _MOST_CHECKS:
-            what = f"at most {_MOST_CHECKS} keys that are checked for the first time now"
-            detail, limit = f"Authorization: expected {what}, got {self._n_checks + 1}", f"key_checks={_MOST_CHECKS}"
-            raise Refusal("overloaded", detail, retry_after_s=1.0, limit=limit)
-        self._n_checks += 1
-        try:
-            is_right = await asyncio.get_running_loop().run_in_executor(self._threads, is_key_of, record, text)
-        finally:
-            self._n_checks -= 1
-        if not is_right:
+        if not await asyncio.shield(self._check_of(record, text)):  # other calls may wait for it
             raise _refused(text)
         if len(self._proven) >= _MOST_REMEMBERED:
             self._proven.clear()
@@ -134,6 +126,22 @@ class KeyRing:
         if holder is None:  # it was revoked meanwhile
             raise _refused(text)
         return holder
+
+    def _check_of(self, record: KeyRecord, text: str) -> asyncio.Future[bool]:
+        """The check of a text that shows the id of this record: one that is under way, or a new one. Raises: Refusal."""
+        digest = self._digest(text)
+        if (known := self._checks.get(digest)) is not None:
+            return known[1]
+        n_all, n_of_one = len(self._checks), sum(key_id == record.id for key_id, _ in self._checks.values())
+        for n, most, which in ((n_of_one, _MOST_CHECKS_OF_ONE, f"keys with the id {record.id}"), (n_all, _MOST_CHECKS, "keys")):
+            if n >= most:
+                what = f"at most {most} {which} that are checked for the first time now"
+                detail, limit = f"Authorization: expected {what}, got {n + 1}", f"key_checks={most}"
+                raise Refusal("overloaded", detail, retry_after_s=1.0, limit=limit)
+        check = asyncio.get_running_loop().run_in_executor(self._threads, is_key_of, record, text)
+        self._checks[digest] = record.id, check
+        check.add_done_callback(lambda _: self._checks.pop(digest))
+        return check
 
     def _take(self, keys: tuple[KeyRecord, ...]) -> None:
         self._has_read = True

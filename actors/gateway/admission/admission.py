@@ -164,9 +164,10 @@ class Admission:
             new = msgspec.structs.replace(new, terms=self.limits.shaped(new.terms))
         self._specs.validate(new)
         self._manager.gate.check(new.n_sequences)
-        self._manager.gate.check_caller(new.n_sequences, new.terms)
+        is_of_main = self._choice is None or self._choice.is_of_main(new)
+        self._manager.gate.check_caller(new.n_sequences, new.terms, is_of_main=is_of_main)
         self._manager.poison.check_caller(new.terms.caller)
-        arrival = Arrival(new, self.bodies.count(n_bytes))
+        arrival = Arrival(new, self.bodies.count(n_bytes, caller=new.terms.caller))
         self._manager.gate.reserve(new.n_sequences, new.terms)
         self._arrivals[new.request] = arrival
         return arrival
@@ -265,6 +266,6 @@ class Admission:
     def _close(self, arrival: Arrival, outcome: Request | Refusal) -> None:
         """Free what an arrival has reserved, and end it."""
         self._manager.gate.release(arrival.new.n_sequences, arrival.new.terms)
-        self.bodies.release(arrival.counted_bytes)
+        self.bodies.release(arrival.counted_bytes, arrival.new.terms.caller)
         del self._arrivals[arrival.new.request]
         arrival.end(outcome)

@@ -89,6 +89,10 @@ class ModelChoice:
             self._check_main_instead(refusal)
             return await self.builders[_MAIN].build(new, created_s)
 
+    def is_of_main(self, new: NewRequest) -> bool:
+        """True unless the fallback model would answer this request now."""
+        return not self._named(new) and not (new.terms.allow_fallback and self._now() is Answering.FALLBACK)
+
     def _named(self, new: NewRequest) -> int:
         """The number of the model that a request names; that of the main one if it names none, or one that is not served."""
         others = (model.number for model in self._models.all[1:] if new.model and is_same_model(new.model, model.name))

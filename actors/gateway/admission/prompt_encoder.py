@@ -1,15 +1,16 @@
-"""Encodes prompts and decodes token ids: short ones at once, long ones in a thread. Errors become refusals."""
+"""Encodes prompts and decodes token ids: short ones at once, long ones in a thread, for which callers take turns. Errors become
+refusals."""
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from actors.gateway.caller_threads import MOST_THREADS, CallerThreads
 from actors.gateway.requests.refusals import Refusal, invalid
 from actors.gateway.text.chat_template import TemplateError
 from actors.gateway.text.models.text_model import NoTokenizer, TextModel, TextTooLong
@@ -33,17 +34,19 @@ def _characters(texts: Sequence[str]) -> int:
 
 
 class PromptEncoder:
-    """Encodes and decodes for one served model. `field` is the name of the client's field, for refusals."""
+    """Encodes and decodes for one served model. `field` is the name of the client's field, for refusals; `caller` asks."""
 
     def __init__(self, model: TextModel, context_tokens: int) -> None:
         """`context_tokens`: of the model; it bounds the texts."""
         self.model, self._most_characters = model, max(_LEAST_BOUND_CHARACTERS, _CHARACTERS_A_TOKEN * context_tokens)
-        self._large = ThreadPoolExecutor(1, "large-texts")
+        self._threads, self._large = CallerThreads(MOST_THREADS, "texts"), CallerThreads(1, "large-texts")
 
-    async def encode(self, texts: Sequence[str], field: str, *, add_special_tokens: bool = True) -> list[list[int]]:
+    async def encode(
+        self, texts: Sequence[str], field: str, *, caller: bytes = b"", add_special_tokens: bool = True
+    ) -> list[list[int]]:
         """Token ids of plain prompts. Raises: Refusal."""
         size = self._size_of(texts, field)
-        return await self._run(field, size, self._encode_all, texts, add_special_tokens)
+        return await self._run(field, size, caller, self._encode_all, texts, add_special_tokens)
 
     async def encode_chat(
         self,
@@ -51,21 +54,23 @@ class PromptEncoder:
         field: str,
         tools: Sequence[Mapping[str, Any]] = (),
         options: TemplateOptions = PLAIN,
+        *,
+        caller: bytes = b"",
     ) -> list[int]:
         """Token ids of a conversation in the model's template, with tools as OpenAI has them. Raises: Refusal."""
         size = self._size_of([str(turn.get("content") or "") for turn in turns], field)
         if self.model.takes_long(turns, tools):
             size = max(size, _INLINE_CHARACTERS + 1)
-        return await self._run(field, size, self.model.encode_chat, turns, tools, options)
+        return await self._run(field, size, caller, self.model.encode_chat, turns, tools, options)
 
-    async def decode(self, ids: np.ndarray, field: str) -> str:
+    async def decode(self, ids: np.ndarray, field: str, *, caller: bytes = b"") -> str:
         """The text of token ids, int32 [n], special tokens included. Raises: Refusal."""
-        return await self._run(field, len(ids), self.model.decode, ids.tolist())
+        return await self._run(field, len(ids), caller, self.model.decode, ids.tolist())
 
-    async def texts_of(self, tokens: Sequence[int]) -> list[str]:
+    async def texts_of(self, tokens: Sequence[int], *, caller: bytes = b"") -> list[str]:
         """The text of each token id alone."""
         text_of = self.model.text_of
-        return await self._run("tokens", len(tokens), lambda: [text_of(token)[0] for token in tokens])
+        return await self._run("tokens", len(tokens), caller, lambda: [text_of(token)[0] for token in tokens])
 
     def check_ids(self, ids: Sequence[int] | np.ndarray, field: str) -> np.ndarray:
         """Token ids of a client as int32 [n], n >= 1. Raises: Refusal for ids that the model does not have."""
@@ -96,13 +101,13 @@ class PromptEncoder:
     def _encode_all(self, texts: Sequence[str], add_special_tokens: bool) -> list[list[int]]:
         return [self.model.encode(text, add_special_tokens=add_special_tokens) for text in texts]
 
-    async def _run(self, field: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _run(self, field: str, size: int, caller: bytes, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What `work` returns; in a thread if it is long. size: characters, or tokens. Raises: Refusal naming the field."""
         try:
             if size <= _INLINE_CHARACTERS:
                 return work(*args, **kwargs)
-            threads = self._large if size > _LARGE_CHARACTERS else None
-            return await asyncio.get_running_loop().run_in_executor(threads, lambda: work(*args, **kwargs))
+            threads = self._large if size > _LARGE_CHARACTERS else self._threads
+            return await threads.run(caller, partial(work, *args, **kwargs))
         except (NoTokenizer, TemplateError) as error:
             raise Refusal("invalid", f"{field}: {error}", field=field) from None
         except TextTooLong as error:

@@ -53,7 +53,7 @@ class SpecBuilder:
         splitting = splitting_of(new, prompts[0], self.encoder.model)
         reasoning = splitting.reasoning if splitting is not None else None
         grammar = await self._grammar(new, reasoning)
-        terms = self._terms(new, prompts, grammar, await bad_tokens_of(new.terms.bad_words, self.encoder))
+        terms = self._terms(new, prompts, grammar, await bad_tokens_of(new.terms, self.encoder))
         if (bounded := await with_budget(grammar, new, reasoning, self.encoder)) is not grammar:
             terms = msgspec.structs.replace(terms, grammar=bounded)
         check_choice(terms, self.encoder.model.vocabulary)
@@ -116,12 +116,13 @@ class SpecBuilder:
             return [ids[-kept:] for ids in await self._checked(new.ids, field)]
         if new.turns is not None:
             tools = new.tools.as_openai() if new.tools is not None else ()
-            encoded = [await self.encoder.encode_chat(new.turns, field, tools, self._template_options(new))]
+            options = self._template_options(new)
+            encoded = [await self.encoder.encode_chat(new.turns, field, tools, options, caller=new.terms.caller)]
         else:
             texts = new.texts or ()
             if not kept:
                 self._check_lengths(texts, field)
-            encoded = await self.encoder.encode(texts, field)
+            encoded = await self.encoder.encode(texts, field, caller=new.terms.caller)
         if not encoded:
             raise invalid(field, "at least one prompt", [])
         for ids in encoded:
@@ -229,11 +230,11 @@ class SpecBuilder:
         try:
             check_characters(new.terms.grammar, new.tools, self.encoder.model.missing_bytes)
             if new.tools is not None:
-                await check_schemas(new.terms.grammar, new.tools)
-            return await grammar_compiler().compile(wanted, reasoning)
+                await check_schemas(new.terms.grammar, new.tools, new.terms.caller)
+            return await grammar_compiler().compile(wanted, reasoning, new.terms.caller)
         except GrammarError as error:
             why: str | GrammarError = error
-            if new.tools is not None and (found := await schema_at_fault(new.tools))[0]:
+            if new.tools is not None and (found := await schema_at_fault(new.tools, new.terms.caller))[0]:
                 field, why = found
             raise Refusal(
                 "invalid", f"{field}: expected a grammar that this server can enforce, got: {why}", field=field

@@ -6,8 +6,6 @@ tokenizer makes of it, at the beginning of a text and after a space, as in vLLM.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.requests.refusals import Refusal, invalid
 from messages.generation.terms import MAX_BAD_TOKENS, Terms
@@ -40,12 +38,12 @@ def check_grammar_alone(terms: Terms, grammar_field: str) -> None:
         raise invalid("min_tokens", f"0 beside {grammar_field}", terms.min_tokens)
 
 
-async def bad_tokens_of(words: Sequence[str], encoder: PromptEncoder) -> list[list[int]]:
-    """The sequences of tokens that these words are, each once. Raises: Refusal."""
-    if not words:
+async def bad_tokens_of(terms: Terms, encoder: PromptEncoder) -> list[list[int]]:
+    """The sequences of tokens that the bad words of a request are, each once. Raises: Refusal."""
+    if not terms.bad_words:
         return []
-    texts = [before + word.lstrip() for word in words for before in ("", " ")]
-    encoded = await encoder.encode(texts, "bad_words", add_special_tokens=False)
+    texts = [before + word.lstrip() for word in terms.bad_words for before in ("", " ")]
+    encoded = await encoder.encode(texts, "bad_words", caller=terms.caller, add_special_tokens=False)
     if (n_tokens := sum(map(len, encoded))) > MAX_BAD_TOKENS:
         wanted = f"words of at most {MAX_BAD_TOKENS} tokens in all, at the beginning of a text and after a space"
         raise invalid("bad_words", wanted, n_tokens)

@@ -27,21 +27,21 @@ def with_calls(wanted: Grammar | None, field: str, tools: OfferedTools, dialect:
     return wanted, field
 
 
-async def check_schemas(wanted: Grammar | None, tools: OfferedTools) -> None:
+async def check_schemas(wanted: Grammar | None, tools: OfferedTools, caller: bytes = b"") -> None:
     """Check the schemas that must hold exactly, each by itself as it is checked where there are no tools: that of an answer
     without calls, and those of strict tools. Raises: GrammarError."""
     if wanted is not None and wanted.kind is GrammarKind.JSON_SCHEMA:
-        await grammar_compiler().compile(wanted)
+        await grammar_compiler().compile(wanted, caller=caller)
     for _, tool in tools.callable_tools:
         if tool.is_strict:
-            await grammar_compiler().compile(_grammar_of(tool))
+            await grammar_compiler().compile(_grammar_of(tool), caller=caller)
 
 
-async def schema_at_fault(tools: OfferedTools) -> tuple[str, str]:
+async def schema_at_fault(tools: OfferedTools, caller: bytes = b"") -> tuple[str, str]:
     """The field of the first schema that cannot be enforced, and why; "" if all can."""
     for _, tool in tools.callable_tools:
         try:
-            await grammar_compiler().compile(_grammar_of(tool))
+            await grammar_compiler().compile(_grammar_of(tool), caller=caller)
         except GrammarError as error:
             return tool.schema_field, str(error)
     return "", ""

@@ -1,6 +1,7 @@
 """The texts of one gateway on their way to the embedder: every accepted text gets its vector, whatever dies in between.
 
-A call is cut into groups of texts of similar length. Calls take turns, so that a short one does not wait for a long one. When
+A call is cut into groups of texts of similar length. Callers take turns, and so do the calls of each of them: a short one
+waits neither for a long one nor for the many of another caller. When
 an embedder dies, the groups that it had are sent to its next incarnation. A group that was there at several deaths which a
 computation may have caused is sent alone, so that a text that kills embedders is found, and no other text fails with it.
 
@@ -11,10 +12,10 @@ is at fault, and no text is suspect any more.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class _Call:
     vectors: np.ndarray | None = None  # float32 [texts, dimensions], filled as answers come
     n_open: int = 0  # texts without a vector
     on_sent: Callable[[], None] = lambda: None  # called when texts of it go to an embedder
+    caller: bytes = b""
 
 
 @dataclass(eq=False)
@@ -53,12 +55,54 @@ class _Group:
     n_deaths: int = 0
 
 
+class _Turns:
+    """The calls with groups to send."""
+
+    def __init__(self) -> None:
+        self._by_caller: dict[bytes, deque[_Call]] = {}  # the first caller's first call is next
+
+    def __iter__(self) -> Iterator[_Call]:
+        return chain.from_iterable(self._by_caller.values())
+
+    def first(self) -> _Call | None:
+        """The call whose turn it is."""
+        return next(iter(self), None)
+
+    def append(self, call: _Call) -> None:
+        """A call waits for its turn."""
+        self._by_caller.setdefault(call.caller, deque()).append(call)
+
+    def put_first(self, call: _Call) -> None:
+        """It is this call's turn again."""
+        self.remove(call)
+        calls = self._by_caller.pop(call.caller, deque[_Call]())
+        calls.appendleft(call)
+        self._by_caller = {call.caller: calls, **self._by_caller}
+
+    def remove(self, call: _Call) -> None:
+        """A call waits no longer."""
+        calls = self._by_caller.get(call.caller)
+        if calls is not None and call in calls:
+            calls.remove(call)
+            if not calls:
+                del self._by_caller[call.caller]
+
+    def pass_on(self, call: _Call) -> None:
+        """A group of this call is sent: another caller is next, and of this one another call."""
+        self.remove(call)
+        others = self._by_caller.pop(call.caller, None)
+        if others is not None:
+            self._by_caller[call.caller] = others
+        if call.groups:
+            self.append(call)
+
+
 class EmbeddingDispatcher:
     """Sends the texts of calls to the embedder and collects their vectors. All methods are called on the event loop."""
 
     def __init__(self, post: Post) -> None:
         self._post = post
-        self._calls: deque[_Call] = deque()  # with groups to send; the first one's turn is next
+        self._calls = _Turns()
         self._sent: dict[int, _Group] = {}
         self._number = 0
         self._retries = False
@@ -66,10 +110,12 @@ class EmbeddingDispatcher:
         self._needs_canary = False  # before a suspect is sent
         self.n_resent = 0
 
-    async def embed(self, texts: Sequence[np.ndarray], on_sent: Callable[[], None] = lambda: None) -> np.ndarray:
+    async def embed(
+        self, texts: Sequence[np.ndarray], on_sent: Callable[[], None] = lambda: None, caller: bytes = b""
+    ) -> np.ndarray:
         """`texts`: token ids, int32 [n] each, n >= 1. Returns float32 [texts, dimensions], in their order. `on_sent`: called
-        each time that some of them go to an embedder. Raises: Refusal."""
-        call = _Call(texts, asyncio.get_running_loop().create_future(), n_open=len(texts), on_sent=on_sent)
+        each time that some of them go to an embedder. `caller`: who asks. Raises: Refusal."""
+        call = _Call(texts, asyncio.get_running_loop().create_future(), n_open=len(texts), on_sent=on_sent, caller=caller)
         call.groups.extend(_grouped(call))
         self._calls.append(call)
         self._send()
@@ -77,8 +123,7 @@ class EmbeddingDispatcher:
             return await call.done
         finally:
             call.groups.clear()  # its client may have left
-            with contextlib.suppress(ValueError):  # it has been sent as a whole
-                self._calls.remove(call)  # otherwise it stays until an embedder is there, which may be never
+            self._calls.remove(call)  # or it stays until an embedder is there, which may be never
 
     def embedder_up(self) -> None:
         """An embedder is ready."""
@@ -99,10 +144,7 @@ class EmbeddingDispatcher:
             if group.n_deaths >= _MAX_DEATHS and not call.done.done():
                 call.done.set_exception(Refusal("internal", "the embedder died again and again while it computed this text"))
             if not call.done.done():
-                call.groups.appendleft(group)
-                if call in self._calls:
-                    self._calls.remove(call)
-                self._calls.appendleft(call)
+                self._put_back(group)
 
     def on_embedded(self, message: Embedded) -> None:
         """Vectors have come."""
@@ -135,22 +177,17 @@ class EmbeddingDispatcher:
         """The next group, taken out of its call; None: nothing waits, or it has to wait longer."""
         if len(self._sent) >= _MAX_SENT or any(group.n_deaths >= _SUSPECT_DEATHS for group in self._sent.values()):
             return None
-        while self._calls and not self._calls[0].groups:
-            self._calls.popleft()
-        if not self._calls or (self._calls[0].groups[0].n_deaths >= _SUSPECT_DEATHS and self._sent):
+        call = self._calls.first()
+        if call is None or (call.groups[0].n_deaths >= _SUSPECT_DEATHS and self._sent):
             return None
-        call = self._calls.popleft()
         group = call.groups.popleft()
-        if call.groups:
-            self._calls.append(call)
+        self._calls.pass_on(call)
         return group
 
     def _put_back(self, group: _Group) -> None:
         """Make this group the next one of its call again."""
         group.call.groups.appendleft(group)
-        if group.call in self._calls:
-            self._calls.remove(group.call)
-        self._calls.appendleft(group.call)
+        self._calls.put_first(group.call)
 
     def _clear_suspects(self) -> None:
         """The embedder has died of a canary: its deaths say nothing about texts."""

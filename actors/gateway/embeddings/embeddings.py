@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import structlog
 
+from actors.gateway.caller_threads import MOST_THREADS, CallerThreads
 from actors.gateway.embeddings.dispatcher import EmbeddingDispatcher
 from actors.gateway.embeddings.text import EmbeddingText
 from actors.gateway.lifecycle.request_manager import RequestManager
@@ -95,6 +98,7 @@ class Embeddings:
         self._dimensions, self._max_texts = settings.embedding_dimensions, settings.max_batch
         self._timeout_s, self._dispatcher, self._gate = settings.request_timeout_s, dispatcher, manager.gate
         self._access_log, self._limits, self._trace = manager.access_log, limits, trace
+        self._threads = CallerThreads(MOST_THREADS, "texts-to-embed")
 
     def check(self, asked: str) -> None:
         """Return if this is the model `asked` for; an empty name asks for any. Raises: Refusal."""
@@ -117,27 +121,43 @@ class Embeddings:
         """
         gate, loop = self._gate, asyncio.get_running_loop()
         times = EmbeddingTimes(loop.time())
-        if not was_accepted:
-            gate.check(1)
         n_texts, prompt = self._n_texts(spec), self._prompt(spec)
-        gate.n_active += 1  # a drain waits for it
-        try:
-            ids = await self._tokenised(spec, prompt)
-            limits = None if was_accepted else self._limits
-            headers = {} if limits is None else await limits.take_tokens(caller, sum(map(len, ids)))
-            on_accepted()
-            async with asyncio.timeout(self._timeout_s):
-                values = await self._dispatcher.embed(ids, lambda: times.sent(loop.time()))
+        gate.begin_call(caller, 1.0 if self._limits is None else self._limits.weight_of(caller), was_accepted=was_accepted)
+        try:  # a drain waits for it
+            ids = await self._tokenised(spec, prompt, caller)
+            n_tokens = sum(map(len, ids))
+            async with self._taken(caller, n_tokens, times, was_accepted=was_accepted) as headers:
+                on_accepted()
+                async with asyncio.timeout(self._timeout_s):
+                    values = await self._dispatcher.embed(ids, lambda: times.sent(loop.time()), caller)
         except TimeoutError:
             raise Refusal("deadline", f"no vectors within {self._timeout_s:g} s") from None
         except asyncio.CancelledError:
             self._ended(spec, caller, n_texts, 0, times)
             raise
         finally:
-            gate.n_active -= 1
-        n_tokens = sum(map(len, ids))
+            gate.end_call(caller)
         told = {**headers, **self._ended(spec, caller, n_texts, n_tokens, times)}
         return Vectors(shortened(values, spec.dimensions, self._normalizes), n_tokens, told)
+
+    @asynccontextmanager
+    async def _taken(
+        self, caller: bytes, n_tokens: int, times: EmbeddingTimes, *, was_accepted: bool
+    ) -> AsyncIterator[Mapping[str, str]]:
+        """The time in which tokens are used that the limits of a tenant allow; with the headers that tell of them. A call that
+        fails has used none. One whose client leaves has, if an embedder has got any of its texts. Raises: Refusal."""
+        if (limits := self._limits) is None or was_accepted:
+            yield {}
+            return
+        taken, are_used = await limits.take_tokens(caller, n_tokens), False
+        try:
+            yield taken.headers
+            are_used = True
+        except asyncio.CancelledError:
+            are_used = bool(times.n_sent)
+            raise
+        finally:
+            limits.settle(taken, are_used=are_used)
 
     def _ended(
         self, spec: EmbeddingSpec, caller: bytes, n_texts: int, n_tokens: int, times: EmbeddingTimes
@@ -170,14 +190,14 @@ class Embeddings:
             return ""
         return self._prompts.get(self._default_prompt if name is None else name, "")
 
-    async def _tokenised(self, spec: EmbeddingSpec, prompt: str) -> list[np.ndarray]:
+    async def _tokenised(self, spec: EmbeddingSpec, prompt: str, caller: bytes) -> list[np.ndarray]:
         limit = self.text.limit(spec.truncate_prompt_tokens)
         if spec.texts is None:
             return self.text.check(spec.ids or (), spec.texts_field, limit)
         if sum(map(len, spec.texts)) + len(prompt) * len(spec.texts) <= _INLINE_CHARACTERS:
             return self.text.encode(spec.texts, spec.texts_field, limit, prompt)
-        encode = self.text.encode
-        return await asyncio.get_running_loop().run_in_executor(None, encode, spec.texts, spec.texts_field, limit, prompt)
+        encode = partial(self.text.encode, spec.texts, spec.texts_field, limit, prompt)
+        return await self._threads.run(caller, encode)
 
 
 def load_embedding_text(settings: GatewaySettings) -> EmbeddingText | None:

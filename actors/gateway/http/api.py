@@ -122,7 +122,7 @@ def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
                 return _correlated(await endpoint.handler(services, call), origin)
             if endpoint.needs_open and not _may_be_known(services, identity.key) and not was_accepted(http.scope):
                 services.admission.check_open()
-            body = CountedBody(services.admission.bodies)
+            body = CountedBody(services.admission.bodies, origin.caller)
             try:
                 await body.read(http.receive, _text(headers, b"content-length"))
                 note_read(http.scope)
@@ -218,11 +218,11 @@ class DirectRoutes:
 
 
 class CountedBody:
-    """The body of one request. It counts against the budget until `release`."""
+    """The body of one request. It counts against the budget, and the share of its caller, until `release`."""
 
-    def __init__(self, budget: BodyBudget) -> None:
+    def __init__(self, budget: BodyBudget, caller: bytes) -> None:
         self.content = bytearray()
-        self._budget, self._counted = budget, 0
+        self._budget, self._caller, self._counted = budget, caller, 0
 
     async def read(self, receive: Receive, declared: str) -> None:
         """Read all of it into `content`. `declared`: Content-Length, or "".
@@ -240,10 +240,10 @@ class CountedBody:
             part: bytes = message.get("body", b"")
             if len(content) + len(part) > budget.max_body_bytes:
                 raise budget.too_large("more")
-            self._counted = budget.count(len(content) + len(part), self._counted)
+            self._counted = budget.count(len(content) + len(part), self._counted, self._caller)
             content += part
             more_comes = message.get("more_body", False)
 
     def release(self) -> None:
         """The budget has room again for what was read."""
-        self._budget.release(self._counted)
+        self._budget.release(self._counted, self._caller)

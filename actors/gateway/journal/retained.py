@@ -40,12 +40,14 @@ _MAX_FORGOTTEN = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Retained:
-    """One finished request. `ended_s`: the monotonic clock; negative if it ended before the machine's boot."""
+    """One finished request. `ended_s`: the monotonic clock; negative if it ended before the machine's boot. `caller`: who has
+    asked; b"": callers are not told apart, or an earlier process has kept it."""
 
     number: int
     record: RequestRecord
     finish: FinishRecord
     ended_s: float
+    caller: bytes = b""
 
     @property
     def n_bytes(self) -> int:
@@ -70,16 +72,19 @@ class ForgottenIds:
 
 
 class RetainedSet:
-    """Finished requests in the order of their ends. The newest is always kept, however large."""
+    """Finished requests in the order of their ends. The newest is always kept, however large. When there are too many, those of
+    the caller that has most are removed, so that nobody's flood removes what others have not read yet."""
 
     def __init__(self, most: float, most_bytes: float) -> None:
         """`most`: requests; `most_bytes`: of all requests together."""
         self.by_id: dict[str, Retained] = {}
         self._most, self._most_bytes, self._n_bytes = most, most_bytes, 0
+        self._ids_of: dict[bytes, dict[str, None]] = {}  # by caller, in the same order
+        self._bytes_of: Counter[bytes] = Counter()
 
     @property
     def is_too_full(self) -> bool:
-        """True if the oldest request must be removed."""
+        """True if a request must be removed."""
         return len(self.by_id) > 1 and (len(self.by_id) > self._most or self._n_bytes > self._most_bytes)
 
     @property
@@ -87,27 +92,52 @@ class RetainedSet:
         """The one that ended first, or None."""
         return next(iter(self.by_id.values()), None)
 
+    @property
+    def surplus(self) -> Retained:
+        """The one that is removed first when there are too many, of two at least."""
+        ids_of, newest = self._ids_of, next(reversed(self.by_id.values()))
+        callers = [caller for caller, ids in ids_of.items() if caller != newest.caller or len(ids) > 1]
+        is_large = self._n_bytes > self._most_bytes
+        most = max(callers, key=self._bytes_of.__getitem__ if is_large else lambda caller: len(ids_of[caller]))
+        return self.by_id[next(iter(ids_of[most]))]
+
     def add(self, kept: Retained) -> None:
         """Add one whose id is not here."""
         self.by_id[kept.record.request] = kept
         self._n_bytes += kept.n_bytes
+        self._ids_of.setdefault(kept.caller, {})[kept.record.request] = None
+        self._bytes_of[kept.caller] += kept.n_bytes
 
     def pop(self, request_id: str) -> Retained | None:
         """Remove one and return it; None if it is not here."""
         kept = self.by_id.pop(request_id, None)
         if kept is not None:
             self._n_bytes -= kept.n_bytes
+            self._bytes_of[kept.caller] -= kept.n_bytes
+            del self._ids_of[kept.caller][request_id]
+            if not self._ids_of[kept.caller]:
+                del self._ids_of[kept.caller], self._bytes_of[kept.caller]
         return kept
 
 
 class RetainedRequests:
-    """Finished requests by id: at most 8192 with a key, 4096 without. The oldest of a kind are dropped first.
+    """Finished requests by id: at most 8192 with a key, 4096 without. The oldest of a kind are dropped first, where callers are
+    told apart those of the caller that has most.
 
     All times are the monotonic clock.
     """
 
-    def __init__(self, journal: Journal, models: ServedModels, retention_s: float, most_bytes: int = MOST_KEYED_BYTES) -> None:
-        """`most_bytes` bounds those with a key all together."""
+    def __init__(
+        self,
+        journal: Journal,
+        models: ServedModels,
+        retention_s: float,
+        most_bytes: int = MOST_KEYED_BYTES,
+        *,
+        are_told_apart: bool = False,
+    ) -> None:
+        """`most_bytes` bounds those with a key all together. `are_told_apart`: callers are."""
+        self._are_told_apart = are_told_apart
         self._journal, self._models, self._retention_s = journal, models, retention_s
         self._keyed = RetainedSet(_MAX_KEYED, most_bytes)
         self._keyless = RetainedSet(MOST_KEYLESS, min(most_bytes, MOST_KEYLESS_BYTES))
@@ -127,9 +157,9 @@ class RetainedRequests:
         self._journal.finish(request.number, encode_record(finish))
         age_s = max(ended_s - request.began_s, 0.0)
         record = RequestRecord(request.spec.request, self._identity_of(request), encode_spec(request.spec), age_s, b"", finish)
-        self.add(request.number, record, ended_s)
+        self.add(request.number, record, ended_s, caller=request.spec.terms.caller if self._are_told_apart else b"")
 
-    def add(self, number: int, record: RequestRecord, ended_s: float, read_s: float | None = None) -> None:
+    def add(self, number: int, record: RequestRecord, ended_s: float, read_s: float | None = None, caller: bytes = b"") -> None:
         """Keep a request whose end the journal has. `read_s`: when its client had the whole answer, if it has."""
         assert record.finish is not None, "it is finished"
         before = self._remove(record.request)
@@ -138,7 +168,7 @@ class RetainedRequests:
         self._id_by_number[number] = record.request
         if read_s is not None and record.finish.is_keyless:
             self._read_s[record.request] = read_s
-        self._place(Retained(number, record, record.finish, ended_s))
+        self._place(Retained(number, record, record.finish, ended_s, caller))
 
     def _place(self, kept: Retained) -> None:
         if self._is_held(kept.record.request):
@@ -146,8 +176,8 @@ class RetainedRequests:
             return
         retained_set = self._keyless if kept.finish.is_keyless else self._keyed
         retained_set.add(kept)
-        while retained_set.is_too_full and retained_set.oldest is not None:
-            self._drop(retained_set.oldest)
+        while retained_set.is_too_full:
+            self._drop(retained_set.surplus)
 
     def hold(self, batch: str, members: Iterable[str] = ()) -> None:
         """An answer to this batch is under way. `members`: the ids of its requests, of which some may be kept already. Others

@@ -79,18 +79,22 @@ class AdmissionGate:
             self._metrics.refused("sequences")
             raise Refusal("overloaded", detail, retry_after_s=1.0, limit=f"max_active_requests={self._limit}")
 
-    def check_caller(self, n_sequences: int, terms: Terms) -> None:
-        """Return if the caller of these terms may have `n_sequences` more now. Raises: Refusal."""
-        shares, caller = self._sequences, terms.caller
-        if self._settings.names_callers and shares.n_held and n_sequences > (room := shares.room(caller, terms.weight)):
+    def check_caller(self, n_sequences: int, terms: Terms, *, is_of_main: bool = True) -> None:
+        """Return if the caller of these terms may have `n_sequences` more now. `is_of_main`: they go to the main model, whose
+        replicas alone have levels. Raises: Refusal."""
+        self._check_share(n_sequences, terms.caller, terms.weight)
+        if is_of_main and self.outlook.level is DegradationLevel.SHEDDING:
+            self._check_shed(terms)
+
+    def _check_share(self, n_sequences: int, caller: bytes, weight: float) -> None:
+        shares = self._sequences
+        if self._settings.names_callers and shares.n_held and n_sequences > (room := shares.room(caller, weight)):
             held = shares.held_by(caller)
             what = "sequences of one caller that are active or not read to their end"
             bound = f"expected at most {held + room} {what}, its share of {self._limit}"
             self._metrics.refused("caller_sequences")
             got, limit = f"{bound}; got {held} and {n_sequences} more", f"caller_sequences={held + room}"
             raise Refusal("caller_share", got, retry_after_s=1.0, limit=limit)
-        if self.outlook.level is DegradationLevel.SHEDDING:
-            self._check_shed(terms)
 
     def let_in(self, spec: RequestSpec) -> RequestSpec:
         """A new request as the present level of degradation lets it be, with the wait that it has to expect."""
@@ -129,6 +133,20 @@ class AdmissionGate:
         """End a reservation made with `reserve`."""
         self.n_reserved -= n_sequences
         self._sequences.release(terms.caller, n_sequences)
+
+    def begin_call(self, caller: bytes, weight: float, *, was_accepted: bool) -> None:
+        """Count a call for vectors like one sequence, until `end_call`. `was_accepted`: by an earlier process; it is not
+        refused. Raises: Refusal."""
+        if not was_accepted:
+            self.check(1)
+            self._check_share(1, caller, weight)
+        self.n_active += 1
+        self._sequences.add(caller, weight, 1)
+
+    def end_call(self, caller: bytes) -> None:
+        """A call for vectors is over."""
+        self.n_active -= 1
+        self._sequences.release(caller, 1)
 
     def accepted(self, request: Request) -> None:
         """A request is accepted, or taken over from the journal."""

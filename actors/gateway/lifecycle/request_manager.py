@@ -65,7 +65,7 @@ class RequestManager:
         failover.on_suspicion = lambda one: journal.step(suspect_record(one), lambda: None)
         self.dispatcher.balancer.metrics = metrics.balancing
         self.unfinished = UnfinishedRequests(post, settings.request_timeout_s, lambda one: self.cancel(one, "deadline"))
-        retained = RetainedRequests(journal, models, settings.retention_s)
+        retained = RetainedRequests(journal, models, settings.retention_s, are_told_apart=settings.names_callers)
         self.finished = FinishedRequests(retained, min(settings.handover_s, settings.retention_s))
         self._next_number, journal.on_pinned = journal.next_number, self._record_again
         self.gate = AdmissionGate(settings, journal, loads, failover.candidates, metrics.overload)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -25,6 +26,17 @@ from messages.ids import mint_request_id
 _TOKEN_BYTES = 4
 _UNKNOWN = "what the tenant {} has left of its tokens of today is not known, because the accounts of this server do not answer"
 _UNKNOWN_RETRY_S = 5.0
+
+
+@dataclass(frozen=True)
+class TakenTokens:
+    """What a call for vectors may use. `tenant`: "": it has none. `allowance`: None: the tenant has no limits. `headers`: tell
+    of them."""
+
+    tenant: str
+    n_tokens: int
+    allowance: OpenAllowance | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 class TenantLimits:
@@ -71,25 +83,33 @@ class TenantLimits:
                 if found is not None and found.request is None:
                     del self._by_request[spec.request]
 
-    async def take_tokens(self, caller: bytes, n_tokens: int) -> dict[str, str]:
-        """Use tokens at once, as the texts of one call for vectors; returns the headers that tell of the limits.
-        Raises: Refusal."""
-        policy = self._policy_of(caller)
-        if tenant := self._tenant_of(caller):
-            headers = dict[str, str]()
-            if policy.is_limited:
-                one = OpenAllowance(mint_request_id(), tenant, 0, n_tokens, n_tokens)
-                self._opened.begin(one)
-                try:
-                    headers = limit_headers(policy, (await self._take(tenant, policy, [one])).state)
-                except BaseException:
-                    self._give_back([one])
-                    raise
-                self._opened.end(one, n_tokens)
-                self.link.note_over()
-            self.usage.used(tenant, n_tokens, 0)
-            return headers
-        return {}
+    def weight_of(self, caller: bytes) -> float:
+        """The weight of the tenant of a caller."""
+        return self._policy_of(caller).weight
+
+    async def take_tokens(self, caller: bytes, n_tokens: int) -> TakenTokens:
+        """Take the tokens of the texts of one call for vectors. Follow with `settle`. Raises: Refusal."""
+        policy, tenant = self._policy_of(caller), self._tenant_of(caller)
+        if not policy.is_limited:
+            return TakenTokens(tenant, n_tokens)
+        one = OpenAllowance(mint_request_id(), tenant, 0, n_tokens, n_tokens)
+        self._opened.begin(one)
+        try:
+            headers = limit_headers(policy, (await self._take(tenant, policy, [one])).state)
+        except BaseException:
+            self._give_back([one])
+            raise
+        self.link.note_open()
+        return TakenTokens(tenant, n_tokens, one, headers)
+
+    def settle(self, taken: TakenTokens, *, are_used: bool) -> None:
+        """A call for vectors is over. `are_used`: False: it has used nothing."""
+        n_tokens = taken.n_tokens if are_used else 0
+        if taken.allowance is not None:
+            self._opened.end(taken.allowance, n_tokens)
+            self.link.note_over()
+        if taken.tenant:
+            self.usage.used(taken.tenant, n_tokens, 0)
 
     def accepted(self, request: Request) -> None:
         """A request is accepted: what it uses is counted from now on."""

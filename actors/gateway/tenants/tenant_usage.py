@@ -1,5 +1,5 @@
 """What tenants have used at one gateway, as metrics and as figures for the status. Only the first tenants get names; the others
-are counted as "other"."""
+are counted together as `OTHER_TENANTS`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compiles grammars for a gateway in processes of their own, so that a slow or hostile one harms no other request."""
+"""Compiles grammars for a gateway in processes of their own, so that a slow or hostile one harms no other request. Callers take
+turns for these processes."""
 
 from __future__ import annotations
 
@@ -9,12 +10,12 @@ import subprocess
 import sys
 import time
 from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 
 import msgspec
 
+from actors.gateway.caller_threads import CallerThreads
 from actors.gateway.text.grammar_process import CompilerAnswer, GrammarWanted, read_frame, write_frame
 from actors.gateway.text.grammars import GrammarError
 from actors.gateway.text.reasoning_text import ReasoningMarks
@@ -97,26 +98,25 @@ class GrammarCompiler:
         """limit_s: the time of a processor that one grammar may take."""
         self._limit_s = limit_s
         self._known: OrderedDict[tuple[Grammar, ReasoningMarks | None], Grammar] = OrderedDict()  # the last used one last
-        self._threads = ThreadPoolExecutor(_PROCESSES, "grammar process")  # each asks a process, and waits
+        self._threads = CallerThreads(_PROCESSES, "grammar process")  # each asks a process, and waits
         self._idle: list[_Process] = []
         self._asked: set[_Process] = set()
 
-    async def compile(self, grammar: Grammar, reasoning: ReasoningMarks | None = None) -> Grammar:
+    async def compile(self, grammar: Grammar, reasoning: ReasoningMarks | None = None, caller: bytes = b"") -> Grammar:
         """Runs `compile_grammar` in another process and returns its result; a grammar that is known is returned at once.
-        Raises: GrammarError, also for a grammar that takes too long; NoCompiler."""
+        `caller`: who asks. Raises: GrammarError, also for a grammar that takes too long; NoCompiler."""
         key = (grammar, reasoning)
         known = self._known.pop(key, None)
         if known is None:
             wanted = GrammarWanted(grammar.kind, grammar.text, reasoning)
-            try:
-                work = asyncio.get_running_loop().run_in_executor(self._threads, self._ask, wanted)
-            except RuntimeError as error:  # of a thread that cannot be started
-                raise NoCompiler(str(error)) from None
+            work = asyncio.ensure_future(self._threads.run(caller, partial(self._ask, wanted)))
             try:
                 while not work.done():
                     await asyncio.wait((work,), timeout=_LOOK_S)
                     self._look()
                 known = work.result()
+            except RuntimeError as error:  # of a thread that cannot be started
+                raise NoCompiler(str(error)) from None
             finally:
                 work.cancel()  # if the client has left
         self._known[key] = known

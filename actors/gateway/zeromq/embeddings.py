@@ -25,11 +25,11 @@ async def send_vectors(
     """Answer one call. `n_bytes`: of the message, which count against `bodies` meanwhile. `caller`: who asks.
     Raises: Refusal."""
     served = embeddings_for(model, message.model)
-    counted = bodies.count(n_bytes)
+    counted = bodies.count(n_bytes, caller=caller)
     try:
         found = await served.embed(_spec_of(message), caller)
     finally:
-        bodies.release(counted)
+        bodies.release(counted, caller)
     send(
         public.TextVectors(
             call=message.call,

@@ -102,10 +102,10 @@ class LargeMessages:
 
     async def _request_of(self, message: LargeMessage) -> NewRequest:
         """The request in a message, whose bytes count against the budget meanwhile. Raises: Refusal."""
-        asked, counted = message.asked, self._budget.count(message.n_bytes)
+        asked, counted = message.asked, self._budget.count(message.n_bytes, caller=message.caller)
         try:
             body = await self._reader.read(asked.body, BODIES[asked.api], _IDS_FIELDS[asked.api])
             await asyncio.sleep(0)  # the digest of 16 MiB takes 15 ms
             return new_request_of(asked, message.caller, body)
         finally:
-            self._budget.release(counted)
+            self._budget.release(counted, message.caller)

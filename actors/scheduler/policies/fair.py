@@ -2,8 +2,9 @@
 
 Each caller has a counter of the tokens that it was given, divided by its weight; the caller with the lowest counter is next
 (virtual token counters, Sheng et al., OSDI 2024). A caller that comes back is lifted to the lowest counter of those that wait,
-so nobody saves up for a burst. When no slot is free, a caller that holds less than its share of the running sequences displaces
-one of a caller that holds more. The counters are lost with their scheduler: then all begin again at 0.
+so nobody saves up for a burst, and where nobody waits, all counters are made equal. When no slot is free, a caller that holds
+less than its share of the running sequences displaces one of a caller that holds more. The counters are lost with their
+scheduler: then all begin again at 0.
 """
 
 from __future__ import annotations
@@ -86,9 +87,7 @@ class FairPolicy(SchedulingPolicy):
         share.per_token = 1.0 / max(sequence.terms.weight, _LEAST_WEIGHT)
         share.n_sequences += 1
         if not share.waiting:
-            counters = [one.counter for one in self._shares.values() if one.waiting]
-            self._floor = max(self._floor, min(counters, default=self._floor))
-            share.counter = max(share.counter, self._floor)
+            self._lift(share)
 
     def ended(self, sequence: Sequence) -> None:
         self.share_of(sequence).n_sequences -= 1
@@ -124,11 +123,24 @@ class FairPolicy(SchedulingPolicy):
         for share in self._shares.values():
             if (slots := share.n_running * share.per_token) > most_slots:
                 most, most_slots = share, slots
-        if most is mine or most.counter <= mine.counter:
+        if most is mine or most.counter < mine.counter:
             return None
         if (most.n_running - 1) * most.per_token < (mine.n_running + 1) * mine.per_token:
             return None  # they would only change their places
         return next((s for s in reversed(running) if s.terms.caller == most.caller and may_give(s)), None)
+
+    def _lift(self, share: _CallerShare) -> None:
+        """A caller waits again. Where nobody else does, all have got what they asked for: nobody has saved up anything, and
+        what somebody got meanwhile is no debt."""
+        counters = [one.counter for one in self._shares.values() if one.waiting]
+        if counters:
+            self._floor = max(self._floor, min(counters))
+            share.counter = max(share.counter, self._floor)
+            return
+        self.lift_floor(max(map(_counter, self._shares.values())))
+        floor = self._floor
+        for one in self._shares.values():
+            one.counter = floor
 
     def lift_floor(self, counter: float) -> None:
         """A caller with this counter is being served."""

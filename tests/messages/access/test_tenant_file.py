@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from messages.access import private_file, tenant_file
+from messages.access import audit_log, private_file, tenant_file
+from messages.access.audit_log import AuditRecord, Door, append_audit, utc_text
 from messages.access.private_file import changing
 from messages.access.tenant_file import TenantBook, change_tenants, read_tenants
 from messages.access.tenant_policy import NO_POLICY, TenantPolicy, policy_in
@@ -54,6 +55,18 @@ def test_a_file_that_cannot_be_read_leaves_the_policies_as_they_are(tmp_path: Pa
     path.chmod(0o666)
     with pytest.raises(ConfigError, match="only its owner may write"):
         read_tenants(path)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_all_that_root_makes_belongs_to_the_owner_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(tmp_path, 65_534, 65_534)
+    change_tenants(tmp_path / "tenants.json", lambda found: {"acme": ACME})
+    monkeypatch.setattr(audit_log, "MOST_BYTES", 100)
+    for _ in range(2):
+        append_audit(tmp_path / "audit.log", AuditRecord(utc_text(0.0), Door.COMMAND, "tenants set", "done"))
+    owners = {file.name: file.stat().st_uid for file in tmp_path.iterdir()}
+    names = ("tenants.json", "tenants.lock", "audit.log", "audit.log.1", "audit.lock")
+    assert owners == dict.fromkeys(names, 65_534), "or the server's user could never change them again"
 
 
 def test_a_file_names_tenants_and_keys_that_exist_and_not_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

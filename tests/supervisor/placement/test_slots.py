@@ -19,6 +19,7 @@ from supervisor.tree import build_tree
 from tests.support.supervisor.known_models import LLAMA_8B, SMOLLM2
 
 ONE = PlacementRequest(gpus=1)
+NOT_URGENT = WorkerSettings(urgent_stream=False)
 H200_GIB, A10_GIB = 139.8, 22.5
 
 
@@ -31,9 +32,10 @@ def host(n_gpus: int, gib: float = H200_GIB) -> Host:
     ("there", "model", "asked", "n_slots"),
     [
         (host(1), SMOLLM2, ONE, 1024),
-        (host(1), LLAMA_8B, ONE, 768),
-        (host(1, 80.0), LLAMA_8B, ONE, 384),
-        (host(1, 80.0), LLAMA_8B, PlacementRequest(gpus=1, max_length=512), 640),
+        (host(1), LLAMA_8B, ONE, 384),
+        (host(1), LLAMA_8B, PlacementRequest(gpus=1, worker=NOT_URGENT), 768),
+        (host(1, 80.0), LLAMA_8B, PlacementRequest(gpus=1, worker=NOT_URGENT), 384),
+        (host(1, 80.0), LLAMA_8B, PlacementRequest(gpus=1, worker=NOT_URGENT, max_length=512), 640),
         (host(1, A10_GIB), LLAMA_8B, PlacementRequest(gpus=1, max_length=8192), 256),
         (host(2), LLAMA_8B, PlacementRequest(gpus=2, tp=2), 0),
         (host(2), LLAMA_8B, PlacementRequest(gpus=2, pp=2), 0),
@@ -53,11 +55,12 @@ def test_memory_decides_how_many_sequences_run_at_once(
 def test_each_further_sequence_needs_room_for_its_tables_too() -> None:
     worker, length = WorkerSettings(device="cuda", memory_share=1.0), 1 << 20
     slot_bytes = 1024 * 4 + 4 * (length + 1 + length // 16)
+    estimate = RankEstimate(0, 0, kv_token_bytes=4)
     for n_bytes, n_slots in ((640 * slot_bytes, 640), (640 * slot_bytes - 1, 512), (200 * slot_bytes, 256)):
-        assert GpuRoom(n_bytes, worker).slots(lambda _: RankEstimate(0, 0, kv_token_bytes=4), 1, length) == n_slots
+        assert GpuRoom(n_bytes, worker).slots(lambda _: estimate, 1, length, has_urgent_steps=False) == n_slots
 
 
-@pytest.mark.parametrize(("asked", "given"), [(0, 768), (300, 300)])
+@pytest.mark.parametrize(("asked", "given"), [(0, 384), (300, 300)])
 def test_the_ranks_are_told(asked: int, given: int) -> None:
     config = ServerConfig(worker=WorkerSettings(n_slots=asked))
     placement = plan_placement(host(1), LLAMA_8B, PlacementRequest(gpus=1, worker=config.worker))

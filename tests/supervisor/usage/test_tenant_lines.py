@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from messages.access.tenant_policy import OTHER_TENANTS
 from messages.lifecycle.tree import StatusReport
 from supervisor.operator.status_table import status_text
 from supervisor.usage.tenant_lines import tenant_lines
@@ -40,7 +41,8 @@ def test_tenants_with_limits_have_a_line_of_the_accounts_too() -> None:
 
 
 def test_no_more_than_32_tenants_have_names() -> None:
-    many = [used(other=1000, **{f"t{gateway}-{number}": 100 + number for number in range(32)}) for gateway in range(2)]
+    named = [{f"t{gateway}-{number}": 100 + number for number in range(32)} for gateway in range(2)]
+    many = [used(**{OTHER_TENANTS: 1000}, **one) for one in named]
     [line] = tenant_lines(report_of(gateway_0=many[0], gateway_1=many[1]))
     parts = line.removeprefix(SINCE).split(", ")
     assert len(parts) == 33

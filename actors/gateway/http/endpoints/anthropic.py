@@ -160,7 +160,8 @@ async def count_tokens(services: Services, call: Call) -> ASGIApp:
     check_model(body.model or "", services.settings)
     tools = body.offered_tools
     told = tools.as_openai() if tools is not None else ()
-    ids = await services.admission.builder.encoder.encode_chat(body.turns(), "messages", told, body.template)
+    encoder = services.admission.builder.encoder
+    ids = await encoder.encode_chat(body.turns(), "messages", told, body.template, caller=call.origin.caller)
     return json_response({"input_tokens": len(ids)}, ignored=call.ignored)
 
 

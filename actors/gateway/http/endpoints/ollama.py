@@ -169,20 +169,20 @@ async def _answered(
     call: Call,
     kind: type[_Body],
     api: Api,
-    fields_of: Callable[[Services, _Body], Awaitable[dict[str, Any] | None]],
+    fields_of: Callable[[Services, Call, _Body], Awaitable[dict[str, Any] | None]],
 ) -> ASGIApp:
     """The answer to a call. `fields_of`: the fields of `NewRequest` that this kind of body gives; None: it asks for nothing."""
     if (elsewhere := await forwarded(services, call, call.identity.key)) is not None:
         return elsewhere
     body = await read(services, call, kind)
     body.check_model(services)
-    fields = await fields_of(services, body)
+    fields = await fields_of(services, call, body)
     if fields is None:
         return _loaded(services, call, body, is_chat=api == "ollama_chat")
     return await generated(services, call, _new(services, call, body, api, **fields))
 
 
-async def _conversation(services: Services, body: OllamaChatBody) -> dict[str, Any] | None:
+async def _conversation(services: Services, call: Call, body: OllamaChatBody) -> dict[str, Any] | None:
     """The conversation as fields of `NewRequest`. A message without content is an empty one, as Ollama reads it."""
     if not body.messages:
         return None
@@ -193,7 +193,7 @@ async def _conversation(services: Services, body: OllamaChatBody) -> dict[str, A
     return {"turns": turns_of(messages), "tools": wanted_tools({"tools": body.tools}), "prompt_field": "messages"}
 
 
-async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any] | None:
+async def _prompt(services: Services, call: Call, body: OllamaGenerateBody) -> dict[str, Any] | None:
     """The prompt as a field of `NewRequest`. A model without a chat template takes it as it is."""
     prompt = body.prompt
     if not prompt:
@@ -213,8 +213,9 @@ async def _prompt(services: Services, body: OllamaGenerateBody) -> dict[str, Any
     encoder = services.admission.builder.encoder
     known = encoder.check_ids(body.context, "context").tolist()
     if has_template:
-        return {"ids": [[*known, *await encoder.encode_chat(turns, "prompt", options=body.template)]]}
-    added = (await encoder.encode([prompt], "prompt"))[0]
+        added = await encoder.encode_chat(turns, "prompt", options=body.template, caller=call.origin.caller)
+        return {"ids": [[*known, *added]]}
+    added = (await encoder.encode([prompt], "prompt", caller=call.origin.caller))[0]
     return {"ids": [[*known, *added]]}
 
 

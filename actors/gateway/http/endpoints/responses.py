@@ -106,7 +106,8 @@ async def count_input(services: Services, call: Call) -> ASGIApp:
     before = await _conversation(services, call, body.previous_response_id) if body.previous_response_id else []
     turns, tools = turns_of_items([*before, *items_of(body.input)], body.instructions, len(before)), body.offered_tools
     told = tools.as_openai() if tools is not None else ()
-    ids = await services.admission.builder.encoder.encode_chat(turns, "input", told, body.template)
+    encoder = services.admission.builder.encoder
+    ids = await encoder.encode_chat(turns, "input", told, body.template, caller=call.origin.caller)
     return json_response({"object": "response.input_tokens", "input_tokens": len(ids)}, ignored=call.ignored)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -48,8 +47,10 @@ async def tokenize(services: Services, call: Call) -> ASGIApp:
     """POST /tokenize: the token ids of a text or a conversation, {"count", "max_model_len", "tokens", "token_strs"}."""
     body = await read(services, call, TokenizeBody)
     check_model(body.model or "", services.settings)
-    tokens = await _tokens(services, body, call.ignored)
-    strings = await services.admission.builder.encoder.texts_of(tokens) if body.return_token_strs else None
+    tokens = await _tokens(services, body, call)
+    strings = None
+    if body.return_token_strs:
+        strings = await services.admission.builder.encoder.texts_of(tokens, caller=call.origin.caller)
     size = {"count": len(tokens), "max_model_len": services.settings.max_length}
     return json_response({**size, "tokens": tokens, "token_strs": strings}, ignored=call.ignored)
 
@@ -60,7 +61,7 @@ async def detokenize(services: Services, call: Call) -> ASGIApp:
     check_model(body.model or "", services.settings)
     encoder = services.admission.builder.encoder
     ids = encoder.check_ids(body.tokens, "tokens") if len(body.tokens) else np.empty(0, "<i4")
-    return json_response({"prompt": await encoder.decode(ids, "tokens")}, ignored=call.ignored)
+    return json_response({"prompt": await encoder.decode(ids, "tokens", caller=call.origin.caller)}, ignored=call.ignored)
 
 
 async def tokenizer_info(services: Services, call: Call) -> ASGIApp:
@@ -71,9 +72,9 @@ async def tokenizer_info(services: Services, call: Call) -> ASGIApp:
     )
 
 
-async def _tokens(services: Services, body: TokenizeBody, ignored: Sequence[str]) -> list[int]:
-    encoder = services.admission.builder.encoder
-    check_one_given(ignored, prompt=body.prompt, messages=body.messages)
+async def _tokens(services: Services, body: TokenizeBody, call: Call) -> list[int]:
+    encoder, caller = services.admission.builder.encoder, call.origin.caller
+    check_one_given(call.ignored, prompt=body.prompt, messages=body.messages)
     if body.messages is not None:
         if body.add_special_tokens:
             raise invalid("add_special_tokens", "false with messages, whose template writes them", True)
@@ -81,11 +82,12 @@ async def _tokens(services: Services, body: TokenizeBody, ignored: Sequence[str]
         if options.continues_last:
             check_continued(turns, "continue_final_message")
         offered = wanted_tools({"tools": body.tools})
-        return await encoder.encode_chat(turns, "messages", offered.as_openai() if offered is not None else (), options)
+        told = offered.as_openai() if offered is not None else ()
+        return await encoder.encode_chat(turns, "messages", told, options, caller=caller)
     if body.tools:
         raise invalid("tools", "none beside prompt, which no template tells of them", body.tools)
-    add_special_tokens = body.add_special_tokens is not False
-    return (await encoder.encode([body.prompt or ""], "prompt", add_special_tokens=add_special_tokens))[0]
+    prompts, is_special = [body.prompt or ""], body.add_special_tokens is not False
+    return (await encoder.encode(prompts, "prompt", caller=caller, add_special_tokens=is_special))[0]
 
 
 ENDPOINTS = (

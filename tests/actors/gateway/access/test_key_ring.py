@@ -14,7 +14,7 @@ from actors.gateway.access import key_ring
 from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.caller import caller_of_tenant
 from actors.gateway.requests.refusals import Refusal
-from messages.access.api_key import KeyRecord, Role, new_key
+from messages.access.api_key import KeyRecord, Role, is_key_of, new_key
 from messages.access.key_file import change_keys
 
 
@@ -142,10 +142,35 @@ async def test_a_key_that_is_revoked_while_the_file_cannot_be_opened_is_refused_
 
 
 async def test_checks_have_a_bound(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_ring, "_MOST_CHECKS", 2)
-    results = await asyncio.gather(*(keys.ring.holder_of(keys.mine) for _ in range(3)), return_exceptions=True)
+    monkeypatch.setattr(key_ring, "_MOST_CHECKS", 1)
+    results = await asyncio.gather(*map(keys.ring.holder_of, (keys.mine, keys.yours)), return_exceptions=True)
     refusals = [one for one in results if isinstance(one, Refusal)]
     assert [(one.code, one.retry_after_s) for one in refusals] == [("overloaded", 1.0)]
+
+
+async def test_all_calls_with_a_new_key_wait_for_one_check_of_it(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = list[str]()
+
+    def check(record: KeyRecord, text: str) -> bool:
+        checked.append(text)
+        return is_key_of(record, text)
+
+    monkeypatch.setattr(key_ring, "is_key_of", check)
+    calls = [asyncio.ensure_future(keys.ring.holder_of(keys.mine)) for _ in range(300)]
+    await asyncio.sleep(0)
+    calls.pop(0).cancel()  # its client has left
+    assert {holder.tenant for holder in await asyncio.gather(*calls)} == {"me"}
+    assert checked == [keys.mine]
+
+
+async def test_wrong_keys_with_the_id_of_one_hold_up_no_other_key(keys: Keys) -> None:
+    wrong = [keys.mine[:-4] + f"{number:04}" for number in range(300)]
+    calls = [asyncio.ensure_future(keys.ring.holder_of(text)) for text in wrong]
+    await asyncio.sleep(0)
+    assert (await keys.ring.holder_of(keys.yours)).tenant == "you"
+    refusals = await asyncio.gather(*calls, return_exceptions=True)
+    codes = [one.code for one in refusals if isinstance(one, Refusal)]
+    assert (codes.count("invalid"), codes.count("overloaded")) == (4, 296)
 
 
 def test_a_tenant_whose_first_key_another_gateway_has_seen_is_known(keys: Keys) -> None:

@@ -32,7 +32,7 @@ def refuse_processes(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch)
 
 
 def refuse_threads(compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler._threads, "submit", no_thread)
+    monkeypatch.setattr(compiler._threads._threads, "submit", no_thread)
 
 
 @pytest.mark.parametrize("refuse", [refuse_processes, refuse_threads])

@@ -17,6 +17,7 @@ from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from tests.support.gateway.fake_scheduler import FakeScheduler, ids_text, oracle, text_ids
 from tests.support.gateway.gateway_rig import Rig
 from tests.support.gateway.journal_file import written
+from tests.support.gateway.request_examples import load_of
 from tests.support.gateways.fallback_rig import (
     BIG,
     FALLBACK_SCHEDULER,
@@ -176,6 +177,18 @@ async def test_a_request_may_name_the_fallback_model() -> None:
         models = (await http.get("/v1/models")).json()["data"]
         assert [(one["id"], one["max_model_len"]) for one in models] == [(BIG, 8192), (SMALL, SMALL_LENGTH)]
         assert (await http.get(f"/v1/models/{SMALL}")).json()["max_model_len"] == SMALL_LENGTH
+
+
+async def test_what_goes_to_the_fallback_model_is_not_shed_for_the_load_of_the_main_one() -> None:
+    async with fallback_rig(has_main=True) as r, r.http() as http:
+        r.manager.dispatcher.loads.note(MAIN_SCHEDULER, load_of(level=4))
+        refused = await complete(http, priority=1)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "shed")
+        assert text_of(await complete(http, priority=1, model=SMALL)) == OF_FALLBACK.strip()
+        condition(r, ReplicaCondition.DOWN)
+        assert text_of(await complete(http, priority=1)) == OF_FALLBACK.strip()
+        refused = await complete(http, {"X-No-Fallback": "1"}, priority=1)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (429, "shed"), "it waits for the main model"
 
 
 async def test_requests_are_held_until_the_main_model_is_back_in_time() -> None:

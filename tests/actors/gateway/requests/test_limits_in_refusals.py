@@ -121,6 +121,12 @@ def full_budget() -> Refusal:
     return given(lambda: budget.count(4_000_000))
 
 
+def full_share_of_bodies() -> Refusal:
+    budget = BodyBudget(5_000_000, 5_000_000, are_told_apart=True)
+    budget.count(2_065_536)
+    return given(lambda: budget.count(3_065_536))
+
+
 NAMED = {"caller_header": "x-key"}
 # name of the limit in the message, its value, what came, the refusal
 LIMITS: dict[str, tuple[str, str, Callable[[], Refusal]]] = {
@@ -133,6 +139,7 @@ LIMITS: dict[str, tuple[str, str, Callable[[], Refusal]]] = {
     "head": ("headers", "16384 bytes, got 20000", lambda: too_large_head("20000")),
     "one body": ("body", "at most 100 bytes, got 101", lambda: given(lambda: BodyBudget(100, 100).count(101))),
     "all bodies": ("large bodies together", "at most 5000000 bytes", full_budget),
+    "bodies of a caller": ("its share of 5000000 (gateway.max_bodies_bytes)", "at most 4000000 bytes", full_share_of_bodies),
     "prompt": ("model's context", "is 100, of which", lambda: prompt_too_long("prompt", 100, 120)),
     "sequences": (
         "gateway.max_active_requests", "at most 2 that are active", lambda: given(lambda: gate(max_active_requests=2).check(2)),

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from actors.gateway.tenants.own_usage import own_exposition
 from actors.gateway.tenants.tenant_usage import TenantUsage
-from messages.access.tenant_policy import MOST_NAMED_TENANTS, TenantPolicy
+from messages.access.api_key import Role, new_key
+from messages.access.tenant_policy import MOST_NAMED_TENANTS, OTHER_TENANTS, TenantPolicy
 from tests.support.tenants.limited_rig import limited_rig
 
 
@@ -19,7 +21,13 @@ def test_only_the_first_tenants_have_names() -> None:
     figures = usage.statistics()
     assert len(figures) == 2 * (MOST_NAMED_TENANTS + 1)
     assert (figures["ended requests of tenant-0"], figures["used tokens of tenant-0"]) == (1, 5)
-    assert (figures["ended requests of other"], figures["used tokens of other"]) == (3, 15)
+    assert (figures["ended requests of (other)"], figures["used tokens of (other)"]) == (3, 15)
+
+
+def test_no_tenant_has_the_name_of_all_others_together() -> None:
+    assert own_exposition(f'a{{tenant="{OTHER_TENANTS}"}} 1'.encode(), "other") == b"", "it would see what others use"
+    with pytest.raises(ValueError, match="tenant: expected"):
+        new_key(OTHER_TENANTS, Role.USER, 0.0)
 
 
 def test_a_tenant_that_was_only_refused_has_used_nothing() -> None:

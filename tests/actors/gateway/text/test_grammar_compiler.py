@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -16,6 +17,7 @@ from actors.gateway.text.grammar_process import GrammarWanted, write_frame
 from actors.gateway.text.grammars import GrammarError, compile_grammar
 from actors.gateway.text.reasoning_text import ReasoningMarks
 from messages.generation.grammar import Grammar, GrammarKind
+from tests.support.waiting import DEADLINE_S
 
 WORDS = Grammar(kind=GrammarKind.REGEX, text="[a-z]+( [a-z]+)*")
 MARKS = ReasoningMarks("<think>", "</think>")
@@ -44,6 +46,25 @@ async def test_a_grammar_that_never_compiles_is_refused_and_others_are_not_kept(
         await slow
     monkeypatch.setattr(compiler, "_ask", None)
     assert await compiler.compile(WORDS) == compile_grammar(WORDS), "what is known needs no process"
+
+
+async def test_slow_grammars_of_one_caller_hold_up_none_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiler, may_end = GrammarCompiler(), threading.Event()
+    ask = compiler._ask
+
+    def ask_slowly(wanted: GrammarWanted) -> Grammar:
+        assert wanted.text == WORDS.text or may_end.wait(DEADLINE_S)
+        return ask(wanted)
+
+    monkeypatch.setattr(compiler, "_ask", ask_slowly)
+    flood = [Grammar(kind=GrammarKind.REGEX, text=f"[a-z]{{{number}}}") for number in range(1, 9)]
+    slow = [asyncio.ensure_future(compiler.compile(one, caller=b"flood")) for one in flood]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(DEADLINE_S / 2):
+        assert await compiler.compile(WORDS, caller=b"other") == compile_grammar(WORDS)
+    assert not any(one.done() for one in slow)
+    may_end.set()
+    assert await asyncio.gather(*slow) == [compile_grammar(one) for one in flood]
 
 
 async def test_a_schema_that_is_nested_too_deeply_ends_no_process() -> None:

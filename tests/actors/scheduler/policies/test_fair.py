@@ -58,6 +58,20 @@ def test_a_caller_that_comes_back_has_saved_up_nothing() -> None:
     assert 0.4 < tokens[b"sometimes"] / tokens.total() < 0.6
 
 
+def test_what_a_caller_was_given_while_nobody_waited_is_no_debt() -> None:
+    bench = bench_of(n_pages=1024, max_length=1024)
+    for number in range(4):
+        bench.add([number, 1], max_tokens=480, caller=b"first")
+    served(bench, 480)
+    for number in range(200):
+        bench.add([number % 90, 2], max_tokens=10, caller=b"second")
+    served(bench, 5)
+    for number in range(200):
+        bench.add([number % 90, 3], max_tokens=10, caller=b"first")
+    tokens = served(bench, 100)
+    assert 0.4 < tokens[b"first"] / tokens.total() < 0.6, "the first one used slots that nobody else wanted"
+
+
 def test_a_new_caller_displaces_one_that_holds_all_slots_until_both_have_their_share() -> None:
     bench = bench_of()
     for number in range(6):
@@ -71,6 +85,16 @@ def test_a_new_caller_displaces_one_that_holds_all_slots_until_both_have_their_s
     n_displaced = sum(sequence.n_displaced for sequence in [*bench.queues.running, *bench.queues.waiting])
     served(bench, 40)
     assert n_displaced == sum(sequence.n_displaced for sequence in [*bench.queues.running, *bench.queues.waiting]) == 2
+
+
+def test_a_new_caller_waits_for_no_plan_while_another_one_has_all_slots() -> None:
+    bench = bench_of()
+    for number in range(4):
+        bench.add([number, 1], max_tokens=150, caller=b"first")
+    served(bench, 30)
+    new = bench.add([1, 2], max_tokens=150, caller=b"second")
+    assert served(bench, 1)[b"second"]
+    assert new in bench.queues.running
 
 
 def test_short_requests_never_wait_for_the_end_of_long_answers_of_another_caller() -> None:
