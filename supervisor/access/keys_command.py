@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.access.server_flag import not_written, of_server
+from supervisor.access.server_flag import not_written, of_server, tell_if_without_keys
 from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import SECONDS, fail
 
@@ -134,6 +134,7 @@ def _made(
     click.echo(texts[0])
     if sys.stdout.isatty():
         click.echo("It is not shown again. Clients send it as `Authorization: Bearer KEY`.", err=True)
+    tell_if_without_keys(port, state_dir)
 
 
 def _changed(port: int, state_dir: Path | None, change: Callable[[Any, float], Any]) -> None:

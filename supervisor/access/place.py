@@ -30,10 +30,20 @@ def state_dir_of_run_dir(run_dir: Path) -> Path:
     return _told(run_dir) or run_dir
 
 
-def _told(run_dir: Path) -> Path | None:
+def asks_no_keys(port: int, state_dir: Path | None) -> bool:
+    """True if the server that runs on this port has this state directory and was started without --api-keys."""
+    run_dir = run_dir_with(port)
+    return not _keys_dir(run_dir) and _told(run_dir) == state_dir_for(port, state_dir)
+
+
+def _keys_dir(run_dir: Path) -> str:
     try:
-        told = msgspec.json.decode((run_dir / SERVER).read_bytes(), type=_KeysPlace).keys_dir
+        return msgspec.json.decode((run_dir / SERVER).read_bytes(), type=_KeysPlace).keys_dir
     except (OSError, msgspec.MsgspecError):
-        return None
+        return ""
+
+
+def _told(run_dir: Path) -> Path | None:
+    told = _keys_dir(run_dir)
     log_file = log_file_of(run_dir)  # of a server that asks for no keys
     return Path(told) if told else log_file.parent if log_file else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shlex
 from functools import wraps
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 from messages.run_dir import DEFAULT_PORT
 from supervisor.operator.command_line import PORT
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # another directory would be that of another server
 _STATE_DIR = "Its state directory, if it does not run and is started with --state-dir."
 _RUN_DIR = "Its run directory, if it is started with --run-dir, or by another user."
 
@@ -43,4 +45,14 @@ def same_server(port: int, state_dir: Path | None) -> str:
 
 def not_written(path: Path, error: OSError) -> str:
     """What is said of a file in the state directory that cannot be read or written."""
+    if error.errno in _FULL:
+        return f"{path} cannot be written: {error.strerror}; nothing has changed. Free its disk, and ask again"
     return f"state_dir: expected a directory where {path} can be kept, got {error.strerror}; --state-dir names another one"
+
+
+def tell_if_without_keys(port: int, state_dir: Path | None) -> None:
+    """Say on standard error if the server that runs asks for no keys: keys and tenants then mean nothing."""
+    from supervisor.access.place import asks_no_keys
+
+    if asks_no_keys(port, state_dir):
+        click.echo("The server that runs now asks for no API keys: this counts once it is started with --api-keys.", err=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from messages.outcomes import ExitCode
-from supervisor.access.server_flag import not_written, of_server, same_server
+from supervisor.access.server_flag import not_written, of_server, same_server, tell_if_without_keys
 from supervisor.foreign.foreign_names import GroupWithHints
 from supervisor.operator.command_line import fail
 
@@ -81,12 +81,21 @@ def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -
     if errors := list(tenant_errors({"tenants": {tenant: table}})):
         fail(ExitCode.UNUSABLE, "; ".join(errors))
     policy = msgspec.convert(table, TenantPolicy)
-    _changed(port, state_dir, lambda found: {**found, tenant: policy})
+    before: dict[str, Any] = {}
+
+    def change(found: Any) -> Any:
+        before.update(msgspec.to_builtins(found[tenant]) if tenant in found else {})
+        return {**found, tenant: policy}
+
+    _changed(port, state_dir, change)
     _note(port, state_dir, "tenants set", {"tenant": tenant, **table})
     click.echo(f"{tenant}: {_policy_text(policy)}")
+    if ended := [f"{name} {_cell(value)}" for name, value in before.items() if name not in msgspec.to_builtins(policy)]:
+        click.echo(f"Not given, so no longer set: {', '.join(ended)}", err=True)
     if not _has_key(port, state_dir, tenant):
         add = f"supervisor keys add --tenant {tenant}{same_server(port, state_dir)}"
         click.echo(f"No key belongs to {tenant} yet: {add}", err=True)
+    tell_if_without_keys(port, state_dir)
 
 
 @tenants.command(short_help="Forget what was set here.")
@@ -104,7 +113,7 @@ def remove(port: int, state_dir: Path | None, tenant: str) -> None:
     if tenant not in was_set:
         fail(ExitCode.UNUSABLE, f"tenant: expected one that was set here, got {tenant}; supervisor tenants list shows them")
     _note(port, state_dir, "tenants remove", {"tenant": tenant})
-    click.echo(f"{tenant} is removed")
+    click.echo(f"the policy of {tenant} is removed; its keys still count (supervisor keys list{same_server(port, state_dir)})")
 
 
 def _changed(port: int, state_dir: Path | None, change: Callable[[Any], Any]) -> None:

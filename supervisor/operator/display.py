@@ -158,7 +158,7 @@ def serving_text(
     model that is asked with token ids. `takes_chat`: False for one that takes plain prompts only. `keys_dir`: where the file of
     API keys is; "": clients need none. `tls_flags`: of curl for HTTPS; "": plain HTTP. `zeromq_tcp`: a second endpoint, or
     ""."""
-    supervisor = supervisor_command()
+    supervisor, flag = supervisor_command(), _server_flag(url, zeromq)
     asked = _ServerToAsk(model_name, on_this_machine(url), zeromq, bool(keys_dir), tls_flags)
     call, client = _text_calls(asked, takes_chat) if takes_text else _token_calls(asked)
     key = [f"    KEY=$({supervisor} keys add --tenant me --state-dir {shlex.quote(keys_dir)})"] if keys_dir else []
@@ -166,7 +166,7 @@ def serving_text(
         [
             "",
             f"Tardigrade serves {model_name} after {after_s:.1f} s.",
-            *_addresses(url, zeromq, zeromq_tcp),
+            *_addresses(url, zeromq, zeromq_tcp, f"{supervisor} keys zeromq{flag}"),
             "",
             "  Try it:" if takes_text else "  Try it (this model has no tokenizer, so prompts are token ids):",
             *key,
@@ -174,7 +174,7 @@ def serving_text(
             "",
             f'    {_shell_path(Path(sys.executable))} -c "from messages.client import Client; {client}"',
             "",
-            *_commands(supervisor, _server_flag(url, zeromq), takes_text and takes_chat, bool(keys_dir)),
+            *_commands(supervisor, flag, takes_text and takes_chat, bool(keys_dir)),
             "",
         ]
     )
@@ -194,9 +194,12 @@ def _commands(supervisor: str, flag: str, takes_chat: bool, has_keys: bool) -> l
     return [f"  {command:<{width}}    {text}" for command, text in lines.items()]
 
 
-def _addresses(url: str, zeromq: str, zeromq_tcp: str) -> list[str]:
-    """The addresses for people and clients, each with what it is for. A server that listens everywhere is shown by an address
-    that programs on this machine can use, also in a certificate: nobody connects to 0.0.0.0."""
+def _addresses(url: str, zeromq: str, zeromq_tcp: str, key_command: str) -> list[str]:
+    """The addresses for people and clients, each with what it is for. `key_command`: prints the key of ZeroMQ over TCP.
+
+    A server that listens everywhere is shown by an address that programs on this machine can use, also in a certificate:
+    nobody connects to 0.0.0.0.
+    """
     listens, url = url, on_this_machine(url)
     apis = (
         (f"{url}/", "in a browser: the server, live"),
@@ -207,7 +210,7 @@ def _addresses(url: str, zeromq: str, zeromq_tcp: str) -> list[str]:
     lines = [f"{address:<{len(url) + 5}}    {api}" for address, api in apis]
     if listens_everywhere(listens):
         lines.append(f"{'':<{len(url) + 5}}    it listens on {listens}: other machines take a name or address of this one")
-    tcp = [f"          {zeromq_tcp}    supervisor keys zeromq prints its public key, if it is encrypted"] if zeromq_tcp else []
+    tcp = [f"          {zeromq_tcp}    {key_command} prints its public key, if it is encrypted"] if zeromq_tcp else []
     return [*(f"  {'' if index else 'HTTP':<6}  {line}" for index, line in enumerate(lines)), f"  ZeroMQ  {zeromq}", *tcp]
 
 

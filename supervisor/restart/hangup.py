@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from messages.errors import ConfigError
@@ -130,6 +131,8 @@ class ReloadOnHangup:
         if server.origin is None:
             raise ConfigError("the server has not written down its settings; stop and start it")
         config = self._configuration(server.origin.flags)
+        if config.log_level == "auto":  # the start has decided what that is
+            config = msgspec.structs.replace(config, log_level=server.log_level)
         target, changed = reloaded(server, config, server.origin.flags), changed_keys(server.origin.config, as_json(config))
         changes = changes_of(server, groups, target)
         after = with_cheap_changes(server, groups, target, changes)

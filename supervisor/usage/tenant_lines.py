@@ -30,7 +30,7 @@ def tenant_lines(report: StatusReport) -> list[str]:
     count them today. A line without tenants is left out."""
     lines = (
         ("tokens of tenants since the gateways started (requests)", used_since_start(report)),
-        ("tokens of tenants today (open sequences)", used_today(report)),
+        ("tokens counted against limits today (open sequences)", used_today(report)),
     )
     return [f"{title}: {', '.join(use.text for use in uses)}" for title, uses in lines if uses]
 

@@ -86,10 +86,33 @@ class Balancer:
             self.metrics.chosen(name, choice.why)
         is_probe = choice.why is ChoiceReason.PROBE
         if is_probe or len(self._post.living("scheduler")) > 1:
-            report = self._reports.of(name)
-            # what runs there delays it little, what waits there is before it
-            n_before = self.work.load_tokens(name, None if report is None else report.waiting_tokens, now_s)
-            self.health.sent(name, sequence.attempt, n_before, len(sequence.ids), now_s, is_probe=is_probe)
+            n_before = self.work.load_tokens(name, self._reported_before(name), now_s)
+            self.health.sent(
+                name,
+                sequence.attempt,
+                n_before,
+                len(sequence.ids),
+                now_s,
+                is_probe=is_probe,
+                least_s=self._least_s(n_before - n_tokens),
+            )
+
+    def _reported_before(self, name: str) -> int | None:
+        """Reported tokens that a new sequence waits for at a replica; None: it has reported nothing. What runs delays a first
+        token little, unless others wait: then it holds the slots or pages that are waited for."""
+        report = self._reports.of(name)
+        if report is None:
+            return None
+        return report.waiting_tokens + (report.running_tokens if report.waiting else 0)
+
+    def _least_s(self, n_before: int) -> float:
+        """What so many tokens of others take at the quickest replica; 0 if no rate is known. Their output is most of it, so the
+        pace of first tokens that waited for nobody says little of it. A replica that becomes slow is not excused by that."""
+        if n_before <= 0:
+            return 0.0
+        reports = [one for name in self._post.living("scheduler") if (one := self._reports.of(name)) is not None]
+        rate = max((one.prefill_rate + one.decode_rate for one in reports), default=0.0)
+        return n_before / rate if rate else 0.0
 
     def began(self, sequence: GrowingSequence) -> None:
         """A sequence has its first token."""

@@ -49,7 +49,7 @@ class Reloading:
         before = [{"api_keys": keys}]
         config = load_config(None, before)
         run_dir: Any = SimpleNamespace(path=folder, server_path=folder / "server.json")
-        origin = StartInputs({}, as_json(config), FACTS.to_builtins())
+        origin = StartInputs({}, as_json(config) | {"log_level": "warning"}, FACTS.to_builtins())  # of "auto", by the start
         server = Server(build_tree(config, FACTS), run_dir, config.supervisor, "", "", "console", "warning", origin=origin)
         audit = folder / AUDIT_FILE
         log_file = self._reloaded_file(server, before)

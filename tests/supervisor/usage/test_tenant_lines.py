@@ -11,7 +11,8 @@ from supervisor.usage.tenant_lines import tenant_lines
 from tests.support.examples.messages import INTERNAL
 
 EXAMPLE = next(one for one in INTERNAL if isinstance(one, StatusReport))
-SINCE, TODAY = "tokens of tenants since the gateways started (requests): ", "tokens of tenants today (open sequences): "
+SINCE = "tokens of tenants since the gateways started (requests): "
+TODAY = "tokens counted against limits today (open sequences): "
 
 
 def report_of(**statistics: dict[str, float]) -> StatusReport:

@@ -34,7 +34,8 @@ class Pace:
         self._mean_s += weight * (one_s - self._mean_s)
         self._n_observed += 1
 
-    def limit_s(self, n_tokens: int) -> float:
-        """The wait above which a sequence with this work counts as slow; infinite while nothing is known."""
+    def limit_s(self, n_tokens: int, least_s: float = 0.0) -> float:
+        """The wait above which a sequence with this work counts as slow; infinite while nothing is known. `least_s`: no wait
+        below it is expected."""
         one_s = self.s_per_token
-        return float("inf") if one_s is None else _SLACK_S + _SLOW_FACTOR * one_s * n_tokens
+        return float("inf") if one_s is None else _SLACK_S + _SLOW_FACTOR * max(one_s * n_tokens, least_s)

@@ -80,10 +80,21 @@ class ReplicaHealth:
 
     # -- what happens to attempts ---------------------------------------------------------------------------------
 
-    def sent(self, name: str, attempt: int, n_tokens: int, n_ids: int, now_s: float, *, is_probe: bool) -> None:
-        """An attempt was sent. `n_tokens`: its work and that before it; `n_ids`: tokens that its sequence has already."""
+    def sent(
+        self,
+        name: str,
+        attempt: int,
+        n_tokens: int,
+        n_ids: int,
+        now_s: float,
+        *,
+        is_probe: bool,
+        least_s: float = 0.0,
+    ) -> None:
+        """An attempt was sent. `n_tokens`: its work and that before it; `n_ids`: tokens that its sequence has already;
+        `least_s`: what is before it takes so long in any case."""
         one = self._of(name)
-        one.watch.sent(attempt, n_tokens, n_ids, one.pace.limit_s(n_tokens), now_s)
+        one.watch.sent(attempt, n_tokens, n_ids, one.pace.limit_s(n_tokens, least_s), now_s)
         if is_probe:
             one.breaker.begin_probe(attempt)
 
