@@ -118,6 +118,7 @@ class GatewayActor(Actor, Post, Status):
         self.tracing = begin_tracing(settings, self.spawn_spec.name, incarnation, self, manager, self.registry)
         self._health = Health(settings.model_name, settings.stalled_s, self, manager, self.journal)
         claimed, now_s = self.servers.claimed_requests, self.now_s()
+        self.servers.hold_batches(manager.finished.retained)
         resumed = take_over_all(manager, self.journal, recovered, self.models, now_s, incarnation, claimed)
         self.servers.remember_requests(manager.unfinished.find)
         manager.gate.was_ready = resumed > 0 or incarnation > 1  # after a restart schedulers reconnect: refuse nobody

@@ -14,6 +14,7 @@ from actors.gateway.http.api import build_app
 from actors.gateway.http.endpoint import Services
 from actors.gateway.http.gateways.forwarded_call import ForwardedConnection
 from actors.gateway.http.server import HttpServer, address_of
+from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.other_gateways.unix_http import listen_for_gateways
 from actors.gateway.page.feed import LiveFeed
 from actors.gateway.requests.request import Request
@@ -65,6 +66,10 @@ class GatewayServers:
     def claimed_requests(self) -> set[str]:
         """The ids of the requests whose answers were on these connections."""
         return self._left.requests
+
+    def hold_batches(self, retained: RetainedRequests) -> None:
+        """Let what has ended of the batches on these connections be kept until they go on. `retained` has nothing yet."""
+        self._left.hold_batches(retained)
 
     def remember_requests(self, find: Callable[[str], Request | None]) -> None:
         """Hold those of them that `find` finds until their connections go on."""

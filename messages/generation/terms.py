@@ -17,6 +17,7 @@ MAX_BIASED_TOKENS = 1000
 MAX_ALLOWED_TOKENS = 65_536
 MAX_BAD_WORDS = 128
 MAX_BAD_SEQUENCES = 2 * MAX_BAD_WORDS  # each word at the beginning of a text, and after a space
+MAX_BAD_TOKENS = 4096  # of all of these together: every sequence of a request has them in each message that submits or plans it
 NO_TOKEN_LIMIT = 2**31 - 1  # a `max_tokens` that means: up to the model's context length
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Bias = Annotated[float, msgspec.Meta(ge=-100.0, le=100.0)]

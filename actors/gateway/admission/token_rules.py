@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from actors.gateway.admission.prompt_encoder import PromptEncoder
 from actors.gateway.requests.refusals import Refusal, invalid
-from messages.generation.terms import Terms
+from messages.generation.terms import MAX_BAD_TOKENS, Terms
 
 
 def check_rules(terms: Terms, vocabulary: int) -> None:
@@ -44,6 +44,9 @@ async def bad_tokens_of(terms: Terms, encoder: PromptEncoder) -> list[list[int]]
         return []
     texts = [before + word.lstrip() for word in terms.bad_words for before in ("", " ")]
     encoded = await encoder.encode(texts, "bad_words", caller=terms.caller, add_special_tokens=False)
+    if (n_tokens := sum(map(len, encoded))) > MAX_BAD_TOKENS:
+        wanted = f"words of at most {MAX_BAD_TOKENS} tokens in all, at the beginning of a text and after a space"
+        raise invalid("bad_words", wanted, n_tokens)
     return [list(ids) for ids in dict.fromkeys(map(tuple, encoded)) if ids]
 
 

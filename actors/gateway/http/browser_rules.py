@@ -17,6 +17,9 @@ from actors.gateway.settings import GatewaySettings
 ANY = "*"
 Headers = list[tuple[bytes, bytes]]
 
+# characters of an origin: a scheme, a name of 253 and a port have fewer. The custodian holds it with each response to such a
+# page, and takes notes of a bounded size only
+MAX_ORIGIN = 512
 _LOCAL = "localhost"
 _MAX_AGE_S = b"600"
 _METHODS = b"GET, POST, PUT, DELETE, OPTIONS"
@@ -52,6 +55,9 @@ class BrowserRules:
                 origin = value.decode("latin-1").lower()
         if not origin:
             return ""
+        if len(origin) > MAX_ORIGIN:
+            detail = f"Origin: expected at most {MAX_ORIGIN} characters, got {len(origin)}"
+            raise Refusal("origin_not_allowed", detail, field="Origin")
         if ANY in self.origins or origin in self.origins:
             return origin
         if origin.partition("://")[2] == host:

@@ -4,13 +4,17 @@ They are kept, with prompts and tokens, in the journal and in memory: for a boun
 that clients have named with a key are kept apart from the others. A stream without a key is kept so that its connection can go
 on after a death and its client can come back: for 20 s once the client has all of it. Clients come back within seconds, and the
 next incarnation reads all that is kept while streams wait for it.
+
+What has ended of a batch is kept until its answer, which is sent when the last of its requests has ended, is not under way any
+more: the next incarnation needs all of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -71,7 +75,7 @@ class RetainedSet:
     """Finished requests in the order of their ends. The newest is always kept, however large. When there are too many, those of
     the caller that has most are removed, so that nobody's flood removes what others have not read yet."""
 
-    def __init__(self, most: int, most_bytes: int) -> None:
+    def __init__(self, most: float, most_bytes: float) -> None:
         """`most`: requests; `most_bytes`: of all requests together."""
         self.by_id: dict[str, Retained] = {}
         self._most, self._most_bytes, self._n_bytes = most, most_bytes, 0
@@ -137,7 +141,9 @@ class RetainedRequests:
         self._journal, self._models, self._retention_s = journal, models, retention_s
         self._keyed = RetainedSet(_MAX_KEYED, most_bytes)
         self._keyless = RetainedSet(MOST_KEYLESS, min(most_bytes, MOST_KEYLESS_BYTES))
+        self._joint = RetainedSet(math.inf, math.inf)  # of batches under way; their own number is bounded
         self._sets = (self._keyed, self._keyless)
+        self._n_holders = Counter[str]()  # by the id of such a batch
         self._id_by_number: dict[int, str] = {}
         self._read_s: dict[str, float] = {}  # when clients had read answers without a key, nearly in this order
         self.forgotten = ForgottenIds()
@@ -159,18 +165,44 @@ class RetainedRequests:
         before = self._remove(record.request)
         if before and before != number:
             self._journal.delete(before)
-        retained_set = self._keyless if record.finish.is_keyless else self._keyed
-        retained_set.add(Retained(number, record, record.finish, ended_s, caller))
         self._id_by_number[number] = record.request
         if read_s is not None and record.finish.is_keyless:
             self._read_s[record.request] = read_s
+        self._place(Retained(number, record, record.finish, ended_s, caller))
+
+    def _place(self, kept: Retained) -> None:
+        if self._is_held(kept.record.request):
+            self._joint.add(kept)
+            return
+        retained_set = self._keyless if kept.finish.is_keyless else self._keyed
+        retained_set.add(kept)
         while retained_set.is_too_full:
             self._drop(retained_set.surplus)
 
+    def hold(self, batch: str, members: Iterable[str] = ()) -> None:
+        """An answer to this batch is under way. `members`: the ids of its requests, of which some may be kept already. Others
+        are known by their ids: that of the batch, a dot and a number."""
+        self._n_holders[batch] += 1
+        for request_id in members:
+            if (kept := self._keyed.pop(request_id) or self._keyless.pop(request_id)) is not None:
+                self._joint.add(kept)
+
+    def release(self, batch: str, now_s: float) -> None:
+        """An answer to this batch is not under way any more. What is kept of it counts as ended now."""
+        self._n_holders[batch] -= 1
+        self._n_holders += Counter()  # without those that are 0
+        for request_id in [one for one in self._joint.by_id if not self._is_held(one)]:
+            if (kept := self._joint.pop(request_id)) is not None:
+                self._place(replace(kept, ended_s=now_s))
+
+    def _is_held(self, request_id: str) -> bool:
+        held = self._n_holders
+        return bool(held) and (request_id in held or request_id.rpartition(".")[0] in held)
+
     def read(self, request_id: str, now_s: float) -> None:
         """A client has read the whole answer to a request."""
-        kept = self._keyless.by_id.get(request_id)
-        if kept is not None and request_id not in self._read_s:
+        kept = self.find(request_id)
+        if kept is not None and kept.finish.is_keyless and request_id not in self._read_s:
             self._read_s[request_id] = now_s
             self._journal.read(kept.number)  # the next incarnation keeps it no longer than this one
 
@@ -183,12 +215,12 @@ class RetainedRequests:
 
     def ended_since(self, since_s: float) -> list[Retained]:
         """Those that have ended since this time."""
-        kept = (*self._keyed.by_id.values(), *self._keyless.by_id.values())
+        kept = (*self._keyed.by_id.values(), *self._keyless.by_id.values(), *self._joint.by_id.values())
         return [one for one in kept if one.ended_s >= since_s]
 
     def find(self, request_id: str) -> Retained | None:
         """The finished request with this id, or None."""
-        return self._keyed.by_id.get(request_id) or self._keyless.by_id.get(request_id)
+        return self._keyed.by_id.get(request_id) or self._keyless.by_id.get(request_id) or self._joint.by_id.get(request_id)
 
     def restore(self, request_id: str, now_s: float) -> Request | None:
         """The finished request with this id, decoded; None if it is not kept."""
@@ -227,7 +259,10 @@ class RetainedRequests:
             while (oldest := retained_set.oldest) is not None and now_s - oldest.ended_s > self._retention_s:
                 self._drop(oldest)
         while self._read_s and now_s - next(iter(self._read_s.values())) > _READ_S:
-            self._drop(self._keyless.by_id[next(iter(self._read_s))])
+            request_id = next(iter(self._read_s))
+            del self._read_s[request_id]
+            if (kept := self._keyless.by_id.get(request_id)) is not None:  # a batch that is under way goes on
+                self._drop(kept)
 
     def _identity_of(self, request: Request) -> ModelIdentity:
         """The model for which it was accepted, perhaps by an earlier process with another one."""
@@ -239,7 +274,7 @@ class RetainedRequests:
 
     def _remove(self, request_id: str) -> int:
         """Remove a request from memory; returns its number, 0 if it is not kept."""
-        kept = self._keyed.pop(request_id) or self._keyless.pop(request_id)
+        kept = self._keyed.pop(request_id) or self._keyless.pop(request_id) or self._joint.pop(request_id)
         if kept is None:
             return 0
         self._read_s.pop(request_id, None)
@@ -247,4 +282,4 @@ class RetainedRequests:
         return kept.number
 
     def __len__(self) -> int:
-        return sum(len(retained_set.by_id) for retained_set in self._sets)
+        return sum(len(retained_set.by_id) for retained_set in (*self._sets, self._joint))

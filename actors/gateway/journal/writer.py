@@ -192,12 +192,13 @@ class JournalWriter:
     def _answer(self, calls: list[Callback], state: JournalState, took_s: float) -> None:
         self._set_state(state)
         if took_s >= 0.0:
-            self.on_commit(took_s)
-        try:
-            for call in calls:
+            calls = [lambda: self.on_commit(took_s), *calls]
+        for call in (*calls, self.on_answered):
+            try:
                 call()
-        finally:
-            self.on_answered()
+            except Exception as error:  # the other callbacks are of other requests, which would wait for ever
+                message = "a callback of the journal has raised an exception"
+                self._loop.call_exception_handler({"message": message, "exception": error})
 
     def _check_hang(self) -> None:
         """Set `is_hanging` and call `on_hang` when a call of the system has run for longer than `hang_s`."""

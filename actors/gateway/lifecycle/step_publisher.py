@@ -6,6 +6,7 @@ that are not resumable skip the journal, unless earlier rows are still queued in
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 
@@ -130,14 +131,14 @@ class StepPublisher:
         for number, request in over.items():
             if request.is_over:
                 del touched[number]
-                request.wake()
+                _wake(request)
                 self._on_over(request, now_s)
 
     def _wake_touched(self) -> None:
         """Tell the watchers of all requests of which more is visible."""
         touched, self._touched = self._touched, {}
         for request in touched.values():
-            request.wake()
+            _wake(request)
 
     def _acknowledge(self, sender: str, incarnation: int, number: int) -> None:
         if number % self._settings.ack_messages == 0:
@@ -153,3 +154,12 @@ class StepPublisher:
             return
         if not send_now(self._post, sender, sequences.Ack(up_to=number)):
             structlog.get_logger().warning("acknowledgement not sent", to=sender, number=number)
+
+
+def _wake(request: Request) -> None:
+    """Tell the watchers of a request. An exception of theirs is reported, and the other requests are told all the same."""
+    try:
+        request.wake()
+    except Exception as error:
+        message = f"a reader of the request {request.spec.request} has raised an exception"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

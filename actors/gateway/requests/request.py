@@ -124,7 +124,8 @@ class GrowingSequence:
             raise Gap(f"first: expected at most {start}, got {first}")
         if not start:
             self.n_cached = n_cached
-            self._check_prompt()
+            if new_ids:  # a record of a request has a row of each sequence, also of one that has no token yet
+                self._check_prompt()
         new_ids = new_ids[skip:] if skip else new_ids
         text = self._text
         taken = text.push(new_ids)

@@ -21,10 +21,12 @@ from actors.gateway.http.answers.stream_bytes import CHUNKED, Begun
 from actors.gateway.http.browser_rules import granting
 from actors.gateway.http.connection import Connection
 from actors.gateway.http.endpoint import Services
+from actors.gateway.http.endpoints.generate import BATCH_PATH
 from actors.gateway.http.endpoints.rebuilt import Rebuilt, rebuild_response
 from actors.gateway.http.gateways.forwarded_call import ForwardedCall
 from actors.gateway.http.gateways.forwarding import Forwarded
 from actors.gateway.http.server import HttpServer
+from actors.gateway.journal.retained import RetainedRequests
 from actors.gateway.requests.request import Request
 from actors.gateway.takeover.resumed_connection import CLOSE, IdleConnection, RepeatedConnection, ResumedConnection
 
@@ -57,6 +59,14 @@ class LeftAnswers:
         """The ids of the requests to which they belong."""
         return {left.response.request for left in self._left}
 
+    def hold_batches(self, retained: RetainedRequests) -> None:
+        """Let what has ended of the batches on these connections be kept until they go on. `retained` has nothing yet."""
+        for batch in self._batches():
+            retained.hold(batch)
+
+    def _batches(self) -> list[str]:
+        return [left.response.request for left in self._left if left.response.path == BATCH_PATH]
+
     def remember(self, find: Callable[[str], Request | None]) -> None:
         """Hold the unfinished requests of these connections, which `find` finds by their ids. One without a key is forgotten at
         its end, and that may come before its connection goes on."""
@@ -83,6 +93,8 @@ class LeftAnswers:
             if server is not None:
                 await _go_on_all(self._left, self._requests, services, server)
             self._requests = {}
+            for batch in self._batches():
+                services.manager.finished.retained.release(batch, asyncio.get_running_loop().time())
             if self._custody is not None:
                 self._custody.drop_claimed()
         except Exception as error:

@@ -268,11 +268,14 @@ class JointAnswer(WholeAnswer):
         self._others = [Reader(request) for request in requests[1:]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        retained, batch = self._manager.finished.retained, self.request.spec.request
+        retained.hold(batch, [request.spec.request for request in self._requests])
         try:
             await super().__call__(scope, receive, send)
             for other in () if self.reader.has_left else self._others:
                 self._manager.finished.delivered(other.request, asyncio.get_running_loop().time())
         finally:
+            retained.release(batch, asyncio.get_running_loop().time())
             for other in self._others:
                 other.close()
                 self._manager.reader_left(other.request, may_return=may_return(scope))

@@ -59,6 +59,7 @@ class StreamEvents:
         self.run = 0  # of the request, in which the newest event was shown that `take` has returned
         self._cursors = [0] * len(request.sequences)  # the next token of each sequence
         self._most = _MOST_WITH_LOGPROBS if request.spec.sampling.logprobs >= 0 else _MOST_EVENTS
+        self._has_large_events = request.spec.terms.prompt_logprobs >= 0  # a first token comes with those of its whole prompt
         self.start = start
         # how many parts of the next event the client has, and the number of the event before it
         self._n_parts, self._after = divmod(start, PART_BASE) if writer.has_parts else (0, start)
@@ -128,14 +129,17 @@ class StreamEvents:
 
     def take_some(self) -> list[bytes]:
         """As `take`, but no more events than one turn of the event loop should make; `has_more` says if there are."""
-        stop = self._n_taken + self._most
+        most = 1 if self._has_large_events and 0 in self._cursors else self._most
+        stop = self._n_taken + most
         return self.take(stop if stop < len(self._request.stream_items) else None)
 
     def take_few(self) -> list[bytes] | None:
         """As `take`, in the most frequent case: a few tokens after others. None, and nothing is taken, in every other case."""
         request, items, first = self._request, self._request.stream_items, self._n_taken
         n = len(items) - first
-        if n > _FEW_EVENTS or request.runs or self._again or self.is_behind or not self._is_opened or request.is_over:
+        if n > _FEW_EVENTS or self._has_large_events or request.runs or self._again or self.is_behind:
+            return None
+        if not self._is_opened or request.is_over:
             return None
         self._n_taken = first + n
         if self._n_parts or not (self._has_retry and self._has_ids) or len(request.sequences) > 1 or any(items[first:]):

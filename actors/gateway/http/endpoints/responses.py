@@ -29,7 +29,7 @@ from actors.gateway.other_gateways.questions import fetched
 from actors.gateway.other_gateways.unix_http import get
 from actors.gateway.requests.model_names import check_model
 from actors.gateway.requests.reader import Reader
-from actors.gateway.requests.refusals import invalid, journal_unavailable
+from actors.gateway.requests.refusals import Refusal, invalid, journal_unavailable
 from actors.gateway.requests.request import Request
 from actors.gateway.requests.request_spec import ResponseTerms
 
@@ -169,6 +169,8 @@ async def _conversation(services: Services, call: Call, shown_id: str) -> Items:
     if not (socket := await gateway_of(services, response_id)):
         return _items_after(services, await _stored(services, response_id, _PREVIOUS, caller))
     answer = await fetched(socket, _call_for("conversation", {"id": response_id, _CALLER: caller.hex()}))
+    if answer.status_code == 400:  # as `_items_after` refuses it there
+        raise _not_over(response_id)
     if answer.status_code != 200:
         raise services.admission.unknown(response_id, _PREVIOUS)
     return _decode(answer.body)
@@ -184,8 +186,12 @@ async def _stored(services: Services, response_id: str, field: str, caller: byte
 def _items_after(services: Services, request: Request) -> Items:
     """The items of a response and of its output, which its successor begins with. Raises: Refusal for one that is not over."""
     if not request.is_over:
-        raise invalid(_PREVIOUS, "a response that is over", request.spec.request)
+        raise _not_over(request.spec.request)
     return [*_items_of(request), *told_output(request, services.model_of(request).text)]
+
+
+def _not_over(response_id: str) -> Refusal:
+    return invalid(_PREVIOUS, "a response that is over", response_id)
 
 
 def _items_of(request: Request) -> Items:

@@ -12,9 +12,12 @@ import pytest
 
 from actors.gateway.custody import gateway_custody
 from actors.gateway.custody.gateway_custody import GatewayCustody
-from actors.gateway.custody.hold import HeldResponse, Hold
+from actors.gateway.custody.hold import MAX_PATH, HeldResponse, Hold
+from actors.gateway.http.browser_rules import MAX_ORIGIN
+from messages.descriptors.packets import MAX_META_BYTES
 from messages.descriptors.server import DescriptorServer, listen_at
 from messages.descriptors.table import DescriptorTable
+from messages.wire.message import MAX_SHORT_CHARACTERS
 from tests.support.custody.descriptor_store import keys_at
 from tests.support.custody.held_connections import Buffer, custody, tcp_pair, wait_kept
 from tests.support.waiting import DEADLINE_S, until
@@ -46,6 +49,24 @@ async def test_the_next_incarnation_gets_the_newest_response_of_each_connection(
     left.close()
     assert client.recv(100, socket.MSG_WAITALL) == b"earlier, later"
     dead.close()
+    server.close()
+    ours.close()
+    client.close()
+
+
+async def test_the_longest_note_of_a_response_is_taken(tmp_path: Path) -> None:
+    """One that the custodian refuses ends the connection to it, and with it what others are held for."""
+    server = DescriptorServer(tmp_path / "c", DescriptorTable(8))
+    mine = custody(tmp_path / "c")
+    mine.open()
+    ours, client = tcp_pair()
+    request, path, origin = "~" * MAX_SHORT_CHARACTERS, "\ufffd" * MAX_PATH, "\xff" * MAX_ORIGIN
+    hold = Hold(mine, "k" * 32, ours.fileno(), Buffer())
+    hold.begin(request, path, 10**18, origin, 10**18, is_alone=True, keeps_alive=True)
+    await wait_kept(server, 1)
+    assert len(hold.meta) <= MAX_META_BYTES
+    assert (mine.is_connected, mine.n_connected) == (True, 1)
+    mine.close()
     server.close()
     ours.close()
     client.close()

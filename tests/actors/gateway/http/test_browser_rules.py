@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from actors.gateway.http.api import ENDPOINTS
-from actors.gateway.http.browser_rules import BrowserRules, browser_rules, granting, preflight
+from actors.gateway.http.browser_rules import MAX_ORIGIN, BrowserRules, browser_rules, granting, preflight
 from actors.gateway.requests.refusals import Refusal
 from actors.gateway.settings import GatewaySettings, read_settings
 from messages.errors import ConfigError
@@ -48,6 +48,14 @@ def test_a_page_may_use_every_method_of_the_api() -> None:
 def test_the_head_that_a_page_gets_is_as_long_as_that_of_the_last_release() -> None:
     """A stream that the last release has begun goes on behind its head, whose length is computed from these headers."""
     assert sum(len(name) + len(value) for name, value in granting(PAGE.decode())) == N_GRANTING_BYTES
+
+
+def test_an_origin_that_no_page_has_is_refused() -> None:
+    longest = b"https://" + b"a" * (MAX_ORIGIN - 8)
+    assert BrowserRules().allowed_origin([(b"origin", longest)]) == longest.decode()
+    with pytest.raises(Refusal, match=r"Origin: expected at most 512 characters, got 513") as caught:
+        BrowserRules().allowed_origin([(b"origin", longest + b"a")])
+    assert (caught.value.status, caught.value.fine_code) == (403, "origin_not_allowed")
 
 
 def test_every_host_of_a_request_counts() -> None:

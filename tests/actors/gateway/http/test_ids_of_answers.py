@@ -97,3 +97,15 @@ async def test_the_openai_client_goes_on_with_a_response_that_has_a_key() -> Non
 def test_the_id_of_the_request_follows_from_the_one_in_its_answer(shown: str, request_id: str) -> None:
     assert request_of(shown) == request_id
     assert request_of(request_id) == request_id
+
+
+@pytest.mark.parametrize("owner", [0, 1])
+async def test_every_gateway_says_of_a_response_that_it_is_not_over(owner: int) -> None:
+    """One that is being computed is not unknown, whichever gateway computes it: its client comes again."""
+    key = next(key for key in map(str, range(99)) if bool(OWNERS.socket_of(key)) != bool(owner))
+    async with two_gateways() as (r, second, _), r.http() as http, Rig.http(second) as other:
+        made = (await http.post("/v1/responses", json={**RESPONSE, "background": True}, headers=keyed(key))).json()
+        for gateway in (http, other):
+            refused = await gateway.post("/v1/responses", json={**RESPONSE, "previous_response_id": made["id"]})
+            assert refused.status_code == 400
+            assert "previous_response_id: expected a response that is over" in refused.json()["error"]["message"]

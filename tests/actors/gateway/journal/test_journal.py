@@ -70,6 +70,25 @@ async def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "journal").stat().st_mode) == 0o700
 
 
+async def test_an_exception_of_one_callback_drops_none_of_the_others(tmp_path: Path) -> None:
+    """All entries of one turn of the event loop are one commit; the requests behind the failed one would wait for ever."""
+    loop, journal, said, reported = asyncio.get_running_loop(), opened(tmp_path / "journal"), list[str](), list[object]()
+    loop.set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+    errors = KeyError("a commit"), ValueError("a request"), RuntimeError("those who wait")
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    journal.on_commit = lambda took_s: fail(errors[0])
+    journal.on_answered = lambda: fail(errors[2])
+    journal.step(b"", lambda: said.append("before"))
+    journal.step(b"", lambda: fail(errors[1]))
+    journal.step(b"", lambda: said.append("behind"))
+    await written(journal)
+    assert (said, reported) == (["before", "behind"], list(errors))
+    await journal.close()
+
+
 async def test_a_whole_record_stands_for_everything_before_it(tmp_path: Path) -> None:
     journal = opened(tmp_path / "journal")
     journal.admission(1, request_blob(spec_of(1)), lambda: None, unwanted)

@@ -33,6 +33,34 @@ async def test_watchers_are_told_once_for_all_steps_of_a_commit() -> None:
     assert request.is_over
 
 
+async def test_an_exception_of_one_reader_reaches_no_other_request() -> None:
+    """Both requests are in the same step, and end in the same step: each has to be told, and to be over."""
+    reported = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context.get("exception")))
+    async with rig(with_scheduler=False) as r:
+        scheduler = await r.add_scheduler(is_automatic=False)
+        async with r.http() as http:
+            bodies = [{"tokens": [1, n], "max_tokens": 2, "temperature": 0, "request_id": f"r{n}"} for n in (1, 2)]
+            answers = [asyncio.ensure_future(http.post("/v1/generate", json=body)) for body in bodies]
+            await until(lambda: len(scheduler.running) == 2)
+            first, second = (r.manager.unfinished.find(f"r{n}") for n in (1, 2))
+            assert first is not None
+            assert second is not None
+            error, told = ValueError("a reader"), list[int]()
+
+            def fail() -> None:
+                if first.n_generated:
+                    raise error
+
+            first.watchers.append(fail)
+            second.watchers.append(lambda: told.append(second.n_generated))
+            for n in (1, 2):
+                scheduler.step()
+                await until(lambda n=n: n in told)
+            assert [(await answer).status_code for answer in answers] == [200, 200]
+            assert reported == [error, error]
+
+
 async def test_rows_that_say_nothing_wait_for_those_before_them() -> None:
     """Else a scheduler would hear that its tokens are recorded while they are on their way into the journal."""
     async with rig(with_scheduler=False, answer_cache="exact") as r:
