@@ -71,10 +71,9 @@ class GatewayActor(Actor, Post, Status):
 
     def __init__(self, spawn_spec: SpawnSpec, make_mailbox: MailboxFactory = ZmqMailbox) -> None:
         super().__init__(spawn_spec, make_mailbox)
-        self.settings = read_settings(spawn_spec.settings)
+        self.settings = settings = read_settings(spawn_spec.settings)
         self.metrics = GatewayMetrics(self.registry)
-        bounds = self.settings.max_body_bytes, self.settings.max_bodies_bytes
-        self.bodies = BodyBudget(*bounds, are_told_apart=self.settings.names_callers)
+        self.bodies = BodyBudget(settings.max_body_bytes, settings.max_bodies_bytes, are_told_apart=settings.names_callers)
         self.tree = TreeStatus(self.mailbox.endpoint, self.child.report)
         self.commands = OperatorCommands(self.mailbox.endpoint, self.child.report)
         self.of_page = OwnGateway(spawn_spec, self.tree, self.registry, self.statistics)

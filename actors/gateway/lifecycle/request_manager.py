@@ -89,7 +89,6 @@ class RequestManager:
         self.access_log.write()
         self.refusals.end_window()
         self.unfinished.stop()
-        self.lasting.stop()
         if self._sweep_timer is not None:
             self._sweep_timer.cancel()
 

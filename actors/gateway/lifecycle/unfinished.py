@@ -63,9 +63,8 @@ class UnfinishedRequests:
         return min(filter(None, (request.spec.terms.deadline_s, self._request_timeout_s)))
 
     def stop(self) -> None:
-        """Cancel all deadlines."""
-        for number, (timer, _) in self._deadline_by_number.items():
-            if timer is None:
-                self._lasting.remove(number)
-            else:
+        """Cancel all deadlines, and all lasting waits."""
+        self._lasting.stop()
+        for timer, _ in self._deadline_by_number.values():
+            if timer is not None:
                 timer.cancel()

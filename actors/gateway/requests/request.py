@@ -124,8 +124,7 @@ class GrowingSequence:
             raise Gap(f"first: expected at most {start}, got {first}")
         if not start:
             self.n_cached = n_cached
-            if new_ids:  # a record of a request has a row of each sequence, also of one that has no token yet
-                self._check_prompt()
+            self._check_prompt(new_ids)
         new_ids = new_ids[skip:] if skip else new_ids
         text = self._text
         taken = text.push(new_ids)
@@ -179,9 +178,9 @@ class GrowingSequence:
         if not self.ids:
             self.logprobs.add_prompt(part)
 
-    def _check_prompt(self) -> None:
-        """Check what the chunks said of the prompt. Raises: Gap if log probabilities of its tokens are missing."""
-        if self.spec.terms.prompt_logprobs >= 0:
+    def _check_prompt(self, first_ids: Sequence[int]) -> None:
+        """Raises: Gap if log probabilities of the prompt are missing before the first ids. A record may have a row without."""
+        if first_ids and self.spec.terms.prompt_logprobs >= 0:
             wanted, got = self.n_prompt - 1, self.logprobs.n_of_prompt
             if got != wanted:
                 raise Gap(f"prompts: expected log probabilities of {wanted} tokens, got {got}")
