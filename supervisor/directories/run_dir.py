@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,7 @@ from supervisor.parent.memory_copy import read_newest
 
 _OF_ONE_SERVER = (PID, PARENT_PID, REGISTER, SERVER, SERVED, SAVED_STATE, NEXT_SERVER, LEVEL_FILE)
 _LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
+_DYING_S = 2.0  # a server that was killed holds the lock until its processes have ended, which takes a busy machine a while
 _ORPHAN_DEATH_S = 10.0
 
 
@@ -82,9 +84,7 @@ class RunDir:
             make_private(path.parent)
         make_private(path)
         try:
-            lock = LockFile.acquire(path / "lock", _LOCK_S)
-        except BlockingIOError:
-            raise RunDirTaken(path, read_pid(path)) from None
+            lock = _acquire_lock(path)
         except OSError as error:
             raise ConfigError(f"run_dir: expected a directory with locks, got {path} ({error.strerror})") from None
         if (pid := supervisor_at(path)) is not None:  # somebody has removed its lock
@@ -251,3 +251,14 @@ class RunDir:
 
 def _inode_of(lock: LockFile) -> int:
     return os.fstat(lock.fd).st_ino if lock.fd >= 0 else -1
+
+
+def _acquire_lock(path: Path) -> LockFile:
+    """Raises: RunDirTaken when another server holds the lock of this directory; OSError when there can be none."""
+    end_s = time.monotonic() + _DYING_S
+    while True:
+        try:
+            return LockFile.acquire(path / "lock", _LOCK_S)
+        except BlockingIOError:
+            if supervisor_at(path) is not None or time.monotonic() >= end_s:
+                raise RunDirTaken(path, read_pid(path)) from None

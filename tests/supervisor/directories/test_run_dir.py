@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
@@ -12,16 +13,24 @@ import pytest
 
 from messages.errors import ConfigError
 from supervisor.directories import orphans
+from supervisor.directories import run_dir as run_dir_module
 from supervisor.directories.rendezvous import Incarnations, open_gang_dir, remove_gang_dir
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.directories.state_dir import make_private
+from supervisor.parent.lock_file import LockFile
 
 
 @pytest.fixture
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place whose path is short enough for sockets."""
     return tmp_path_factory.mktemp("run") / "d"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits for a killed server to end."""
+    monkeypatch.setattr(run_dir_module, "_DYING_S", 0.0)
 
 
 def test_it_is_private(path: Path) -> None:
@@ -37,12 +46,33 @@ def test_one_for_a_random_port_leaves_nothing(path: Path) -> None:
     assert not path.exists()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_second_server_is_told_who_holds_it(path: Path) -> None:
     run_dir = RunDir.acquire(path)
     with pytest.raises(ConfigError, match=rf"expected no other server in .* \(pid {os.getpid()}\)"):
         RunDir.acquire(path)
     run_dir.release()
     RunDir.acquire(path).release()
+
+
+@pytest.mark.parametrize(("is_listened", "n_tries"), [(False, 3), (True, 1)])
+def test_a_start_waits_until_a_killed_server_has_ended(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_listened: bool, n_tries: int
+) -> None:
+    tries: list[float] = []
+
+    def acquire(lock: Path, timeout_s: float) -> LockFile:
+        tries.append(timeout_s)
+        if len(tries) < 3:
+            raise BlockingIOError
+        return LockFile(os.open(lock, os.O_RDWR | os.O_CREAT))
+
+    monkeypatch.setattr(run_dir_module.LockFile, "acquire", acquire)
+    pids = iter([os.getpid()] if is_listened else [])
+    monkeypatch.setattr(run_dir_module, "supervisor_at", lambda path: next(pids, None))
+    with pytest.raises(RunDirTaken) if is_listened else contextlib.nullcontext():
+        RunDir.lock(path).release()
+    assert len(tries) == n_tries
 
 
 def test_a_server_whose_lock_was_removed_is_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,6 +135,7 @@ def test_sockets_and_gang_directories_of_an_earlier_server_are_cleared_and_journ
     run_dir.release()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_directory_that_was_removed_is_made_and_locked_again(path: Path) -> None:
     run_dir = RunDir.acquire(path)
     kept: list[int] = []
@@ -122,6 +153,7 @@ def test_a_directory_that_was_removed_is_made_and_locked_again(path: Path) -> No
     RunDir.acquire(path).release()
 
 
+@pytest.mark.usefixtures("impatient")
 def test_the_next_supervisor_makes_a_directory_that_was_removed(path: Path) -> None:
     first = RunDir.acquire(path)
     shutil.rmtree(path)
