@@ -132,8 +132,7 @@ class FairPolicy(SchedulingPolicy):
     def _lift(self, share: _CallerShare) -> None:
         """A caller waits again. Where nobody else does, all have got what they asked for: nobody has saved up anything, and
         what somebody got meanwhile is no debt."""
-        counters = [one.counter for one in self._shares.values() if one.waiting]
-        if counters:
+        if counters := self._waiting_counters():
             self._floor = max(self._floor, min(counters))
             share.counter = max(share.counter, self._floor)
             return
@@ -142,8 +141,16 @@ class FairPolicy(SchedulingPolicy):
         for one in self._shares.values():
             one.counter = floor
 
+    def left(self, share: _CallerShare) -> None:
+        """Nothing of a caller waits any more. It need not have been served: clients leave, and gateways take back what waits.
+        So its counter may be far above those of others that wait, and who comes next must not begin there."""
+        self.lift_floor(min([share.counter, *self._waiting_counters()]))
+
+    def _waiting_counters(self) -> list[float]:
+        return [one.counter for one in self._shares.values() if one.waiting]
+
     def lift_floor(self, counter: float) -> None:
-        """A caller with this counter is being served."""
+        """Callers with this counter have had their turn."""
         self._floor = max(self._floor, counter)
         if self._floor > _HIGHEST:
             for share in self._shares.values():
@@ -175,7 +182,7 @@ class _FairQueue(WaitingQueue):
         share.waiting.remove(sequence)
         self._n_waiting -= 1
         if not share.waiting:
-            self._policy.lift_floor(share.counter)
+            self._policy.left(share)
 
     def first(self, n: int) -> list[Sequence]:
         if n == 1 and self._n_waiting:

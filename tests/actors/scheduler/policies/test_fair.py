@@ -113,6 +113,20 @@ def test_short_requests_never_wait_for_the_end_of_long_answers_of_another_caller
     assert max(waits) <= 140, "128 tokens of a sequence that has given way often, and a few plans"
 
 
+def test_a_caller_that_leaves_the_queue_delays_nobody_who_comes_later() -> None:
+    bench = bench_of(n_pages=4096, max_length=2048, max_step_tokens=256)
+    for number in range(400):
+        bench.add([number % 90, 1, 2, 3], max_tokens=12, caller=b"flood")
+    bench.add([7] * 1000, max_tokens=4, caller=b"long")
+    served(bench, 12)
+    counters = {share.caller: share.counter for share in policy_of(bench).active}
+    assert counters[b"long"] > 10 * counters[b"flood"], "its prompt is one step's work, and counts at once"
+    bench.queues.finish(bench.add([8] * 1000, max_tokens=4, caller=b"long"))  # its client leaves, or its gateway recalls it
+    small = bench.add([1, 2], max_tokens=1, caller=b"small")
+    served(bench, 2)
+    assert small in bench.ended, "it has had nothing, so it is next"
+
+
 def test_idle_callers_are_forgotten_and_counters_stay_small() -> None:
     policy = FairPolicy()
     queue = policy.make_queue()
