@@ -69,6 +69,13 @@ class Balancer:
         """Whose share of a replica a sequence needs; b"" where callers are not told apart."""
         return sequence.spec.terms.caller if self._are_told_apart else b""
 
+    def part_of(self, sequence: GrowingSequence, n_more: int) -> float:
+        """Tokens that the caller of a sequence has at all replicas, for its weight, if so many more like this one are there; 0
+        where callers are not told apart."""
+        if not (caller := self.caller_of(sequence)):
+            return 0.0
+        return (self.work.tokens_of_all(caller) + n_more * self.work_of(sequence)) / sequence.spec.terms.weight
+
     def work_of(self, sequence: GrowingSequence) -> int:
         """Tokens that have to be computed for a sequence, as far as they can be known: those of its prompt and its output so
         far, and as many more as answers have."""

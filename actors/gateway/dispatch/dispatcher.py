@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from actors.gateway.dispatch.balancer import Balancer
 from actors.gateway.dispatch.balancing.strategy import Choice
 from actors.gateway.dispatch.bisection import Bisection
-from actors.gateway.dispatch.breakers.full_queues import FullQueues, place_of
+from actors.gateway.dispatch.breakers.full_queues import FullQueues
 from actors.gateway.dispatch.breakers.retry_budget import RetryBudget
 from actors.gateway.dispatch.failover import Failover
 from actors.gateway.dispatch.holdings import Holdings
@@ -65,7 +65,7 @@ class Dispatcher:
         self._waiting: dict[int, GrowingSequence] = {}  # by key, in order of arrival
         self._queries = PrefixQueries(post, settings, lambda found, pages: self._route(found, pages, self._candidates(0)))
         self._retries = RetryTimer(post, self._budget, self._retry)
-        self._full, self._large = FullQueues(), LargeRequests(post, self._place)
+        self._full, self._large = FullQueues(self.balancer.part_of), LargeRequests(post, self._place)
         self.resubmissions = 0
 
     @property
@@ -290,7 +290,7 @@ class Dispatcher:
     def _retry(self) -> None:
         self._retries.clear()
         self._full.clear()
-        waiting, self._waiting = sorted(self._waiting.values(), key=place_of), {}
+        waiting, self._waiting = self._full.in_order(self._waiting.values()), {}
         if self._bisection.is_active:
             waiting.sort(key=lambda sequence: not self._bisection.is_isolated(sequence))
         for sequence in waiting:

@@ -107,6 +107,10 @@ class OpenWork:
         work = self._by_name.get(name)
         return 0 if work is None else work.by_caller.get(caller, 0)
 
+    def tokens_of_all(self, caller: bytes) -> int:
+        """Tokens of the open attempts that a caller has at all replicas."""
+        return sum(work.by_caller.get(caller, 0) for work in self._by_name.values())
+
     def by_caller(self, name: str) -> Mapping[bytes, int]:
         """Tokens of the open attempts of each caller at a replica."""
         work = self._by_name.get(name)

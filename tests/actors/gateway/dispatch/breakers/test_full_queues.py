@@ -82,6 +82,23 @@ def test_a_retry_submits_the_earliest_first() -> None:
     assert _submit(bench).attempt, "nothing waits any more"
 
 
+def test_a_free_place_goes_to_the_caller_that_has_least_for_its_weight() -> None:
+    bench = DispatcherBench(ONE, are_told_apart=True)
+    running = [bench.submit([1], caller=b"flood")[0] for _ in range(4)]
+    flood = [bench.submit([1], caller=b"flood")[0] for _ in range(6)]
+    for one in flood:
+        _refuse(bench, one)
+    small = [bench.submit([1], caller=b"small", weight=3.0)[0] for _ in range(8)]
+    for one in running:
+        _end(bench, one)
+    assert all(one.attempt for one in small[:3]), "the first ones, while the flood has more"
+    assert not any(one.attempt for one in small[3:])
+    assert [bool(one.attempt) for one in flood] == [True, False, False, False, False, False]
+    bench.retry()
+    again = sorted([*flood[1:], *small[3:]], key=lambda one: one.attempt)
+    assert [one in small for one in again] == [False, True, True, True, False, True, True, False, False, False], "by turns"
+
+
 def test_one_that_leaves_holds_nobody_back() -> None:
     bench = DispatcherBench(ONE)
     refused = _submit(bench)
