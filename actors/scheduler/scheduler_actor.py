@@ -102,7 +102,8 @@ class SchedulerActor(Actor):
         if self._queues.find(delivery.sender, int(submit.attempt)) is not None:  # the gateway has missed the first Taken
             self.send(delivery.sender, Taken(attempt=submit.attempt))
             return
-        if (refusal := judge(submit, self._gang.capacity, len(self._queues.waiting), self.settings.max_waiting)) is not None:
+        n_waiting, most = self._queues.places(submit.terms.caller, self.settings.max_waiting)
+        if (refusal := judge(submit, self._gang.capacity, n_waiting, most)) is not None:
             self.send(delivery.sender, refusal)
             return
         self.send(delivery.sender, Taken(attempt=submit.attempt))

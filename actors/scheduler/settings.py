@@ -31,7 +31,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
     urgent_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] = 1024
     # part of the device's time that prompts may take while sequences decode
     prompt_share: Annotated[float, msgspec.Meta(ge=0.1, le=0.95)] = 0.6
-    max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused
+    max_waiting: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 16_384  # sequences in the queue; above it: refused for now
     # levels of degradation: if what waits takes so long, in seconds, no drafts are verified; twice: fewer answers to a prompt
     # (gateway.degraded_n); 4 times: shorter ones (gateway.degraded_max_tokens); 8 times: new requests are shed; 0: no levels
     degraded_wait_s: Annotated[float, msgspec.Meta(ge=0.0, le=86_400.0)] = 0.0

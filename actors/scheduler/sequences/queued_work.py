@@ -1,4 +1,4 @@
-"""How many tokens the waiting sequences are expected to take. Pure."""
+"""How many tokens the waiting sequences are expected to take, and how many of them each caller has. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,29 @@ class QueuedWork:
 
     def __init__(self) -> None:
         self.n_tokens = 0
+        self._n_by_caller: dict[bytes, int] = {}
         self._mean_tokens = _FIRST_GUESS_TOKENS
 
     def add(self, sequence: Sequence) -> None:
         """A sequence waits."""
         sequence.queued_tokens = self.left_of(sequence)
         self.n_tokens += sequence.queued_tokens
+        caller = sequence.terms.caller
+        self._n_by_caller[caller] = self._n_by_caller.get(caller, 0) + 1
 
     def remove(self, sequence: Sequence) -> None:
         """A sequence does not wait any more."""
         self.n_tokens -= sequence.queued_tokens
         sequence.queued_tokens = 0
+        caller = sequence.terms.caller
+        self._n_by_caller[caller] -= 1
+        if not self._n_by_caller[caller]:
+            del self._n_by_caller[caller]
+
+    def is_below_part(self, caller: bytes, n_places: int) -> bool:
+        """True if fewer sequences of a caller wait than so many places, divided evenly among the callers that wait and it."""
+        n_callers = len(self._n_by_caller) + (caller not in self._n_by_caller)
+        return self._n_by_caller.get(caller, 0) * n_callers < n_places
 
     def ended(self, sequence: Sequence) -> None:
         """A sequence has ended: learn how long answers are."""

@@ -63,6 +63,13 @@ class SequenceQueues:
         self.policy.arrived(sequence)
         self._wait(sequence)
 
+    def places(self, caller: bytes, n_places: int) -> tuple[int, int]:
+        """How many sequences wait, and below how many one more of this caller may: `n_places`, or twice as many for a caller
+        that has less than its part of them. So nobody is kept out by others that have filled the queue."""
+        n_waiting = len(self.waiting)
+        is_kept_out = n_waiting >= n_places and self.work.is_below_part(caller, n_places)
+        return n_waiting, 2 * n_places if is_kept_out else n_places
+
     def start(self, sequence: Sequence, beside: Collection[int] = ()) -> None:
         """Move a waiting sequence to the running queue and into a free slot, which is none of those `beside`."""
         self._leave_queue(sequence)

@@ -10,6 +10,8 @@ from messages.generation.sequences import Submit
 from messages.generation.terms import Terms
 from messages.steps import EngineCapacity
 from messages.wire.arrays import int32s
+from tests.support.memory_cluster import MemoryCluster
+from tests.support.scheduler.scheduler_bench import SchedulerBench
 
 
 def capacity_of(n_pages: int = 64, max_length: int = 100) -> EngineCapacity:
@@ -61,6 +63,18 @@ def test_a_full_queue_is_refused_for_now() -> None:
     assert refusal is not None
     assert (refusal.code, refusal.retryable) == ("overloaded", True)
     assert refusal.detail == "queue: expected fewer than 10 waiting sequences, got 10"
+
+
+async def test_a_flood_that_fills_the_queue_keeps_no_other_caller_out(cluster: MemoryCluster) -> None:
+    bench = SchedulerBench(cluster, max_waiting=4)  # no gang is there, so all wait
+    await cluster.wait_until(lambda: "scheduler/0" in cluster.up)
+    cluster.introduce(bench.gateway)
+    await cluster.settle(20)
+    for number in range(8):
+        bench.gateway.submit(number, [1], 4, caller=b"flood")
+    bench.gateway.submit(8, [1], 4, caller=b"small")
+    await cluster.wait_until(lambda: len(bench.gateway.taken) + len(bench.gateway.refused) == 9)
+    assert sorted(bench.gateway.refused) == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize(("configured", "usable"), [(0, 64), (16, 16), (1000, 64)])

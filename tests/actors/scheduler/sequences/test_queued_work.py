@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,7 +21,7 @@ def test_the_sum_is_that_of_the_waiting_sequences(moves: list[tuple[str, int]]) 
     for number, (move, at) in enumerate(moves):
         everyone = [*queues.waiting, *queues.running]
         if move == "add":
-            queues.add(sequence_of(number, [7] * (1 + at), max_tokens=1 + at))
+            queues.add(sequence_of(number, [7] * (1 + at), max_tokens=1 + at, caller=bytes([at % 3])))
         elif move == "start" and queues.waiting and queues.has_slot:
             queues.start([*queues.waiting][at % len(queues.waiting)])
         elif move == "preempt" and queues.running:
@@ -31,6 +33,10 @@ def test_the_sum_is_that_of_the_waiting_sequences(moves: list[tuple[str, int]]) 
         assert queues.work.n_tokens == sum(sequence.queued_tokens for sequence in queues.waiting)
         assert all(sequence.queued_tokens > 0 for sequence in queues.waiting)
         assert not any(sequence.queued_tokens for sequence in queues.running)
+        callers = Counter(sequence.terms.caller for sequence in queues.waiting)
+        for caller in (b"\0", b"\1", b"new"):
+            part = 12 / len({*callers, caller})
+            assert queues.work.is_below_part(caller, 12) is (callers[caller] < part)
 
 
 def test_output_is_expected_to_be_as_long_as_answers_were_and_never_above_the_limit() -> None:

@@ -56,6 +56,19 @@ def test_the_lowest_free_slot_is_taken() -> None:
     assert [sequence.slot for sequence in queues.running] == [0, 2]
 
 
+def test_a_full_queue_has_places_for_callers_below_their_part() -> None:
+    queues = SequenceQueues(PriorityPolicy(), 2)
+    for number in range(4):
+        assert queues.places(b"flood", 4) == (number, 4)
+        queues.add(sequence_of(number, caller=b"flood"))
+    assert queues.places(b"flood", 4) == (4, 4), "its places are taken, by itself"
+    for number in range(4, 6):
+        assert queues.places(b"small", 4) == (number, 8), "it may have two of four"
+        queues.add(sequence_of(number, caller=b"small"))
+    assert queues.places(b"small", 4) == (6, 4)
+    assert queues.places(b"third", 4) == (6, 8)
+
+
 @pytest.mark.parametrize("is_running", [True, False])
 def test_what_has_ended_is_found_no_more(is_running: bool) -> None:
     queues = queues_with(0)
