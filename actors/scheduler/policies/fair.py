@@ -20,6 +20,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from actors.scheduler.sequences.policy import Key, PolicyName, SchedulingPolicy, VictimChoice, WaitingQueue
+from messages.steps import PAGE_TOKENS
 
 if TYPE_CHECKING:
     from actors.scheduler.sequences.sequence import Sequence
@@ -53,6 +54,7 @@ class FairPolicy(SchedulingPolicy):
     def __init__(self) -> None:
         self._shares: dict[bytes, _CallerShare] = {}
         self._n_running = 0
+        self._n_computed: dict[int, int] = {}  # positions of sequences that have left their slot, by number
         self._floor = 0.0  # where a caller begins that has not waited
         self._queue = _FairQueue(self)
         self.victims = _HighestCaller(self)
@@ -91,14 +93,20 @@ class FairPolicy(SchedulingPolicy):
 
     def ended(self, sequence: Sequence) -> None:
         self.share_of(sequence).n_sequences -= 1
+        self._n_computed.pop(sequence.number, None)
 
     def started(self, sequence: Sequence) -> None:
         self.share_of(sequence).n_running += 1
         self._n_running += 1
 
     def stopped(self, sequence: Sequence) -> None:
-        self.share_of(sequence).n_running -= 1
+        share = self.share_of(sequence)
+        share.n_running -= 1
         self._n_running -= 1
+        # what giving way costs is not counted again: tokens in flight, and the last page if it is not full. Whole pages stay
+        # cached; those that others have needed count, or somebody with long prompts could have them computed for nothing
+        share.counter -= max(sequence.planned - sequence.known, 0) * share.per_token
+        self._n_computed[sequence.number] = min(sequence.planned, sequence.known)
 
     def planned(self, sequences: Values[Sequence], counts: Values[int], n_more: int) -> None:
         n_steps = 1 + n_more
@@ -109,7 +117,8 @@ class FairPolicy(SchedulingPolicy):
         for sequence, count in zip(sequences, counts, strict=True):
             if count != 1:
                 share = self.share_of(sequence)
-                share.counter += (count - 1) * share.per_token
+                again = self._n_computed.pop(sequence.number, 0) - (sequence.planned - count)
+                share.counter += (count - 1 - min(max(again, 0), count, PAGE_TOKENS)) * share.per_token
 
     def _rows_by_share(self, sequences: Values[Sequence]) -> Iterable[tuple[_CallerShare, int]]:
         """How many rows each caller has. A plan has one row for a sequence at most, so most plans have one for each."""

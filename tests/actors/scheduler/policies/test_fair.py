@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from actors.scheduler.policies.fair import FairPolicy
 from actors.scheduler.sequences.policy import SchedulingPolicy
+from messages.steps import PAGE_TOKENS
 from tests.support.depth import examples
 from tests.support.planner_bench import PlannerBench, sequence_of
 
@@ -95,6 +96,30 @@ def test_a_new_caller_waits_for_no_plan_while_another_one_has_all_slots() -> Non
     new = bench.add([1, 2], max_tokens=150, caller=b"second")
     assert served(bench, 1)[b"second"]
     assert new in bench.queues.running
+
+
+def test_what_is_computed_again_for_a_sequence_that_has_given_way_is_no_part_of_its_share() -> None:
+    bench = bench_of(n_slots=8, n_pages=4096, max_length=2048, max_step_tokens=256)
+    asked = {
+        b"long": [bench.add([number] * 16, max_tokens=400, caller=b"long") for number in range(12)],
+        b"short": [bench.add([number] * 16, max_tokens=16, caller=b"short") for number in range(400)],
+    }
+    served(bench, 800)
+    got = {caller: sum(s.known for s in some if s.n_generated) for caller, some in asked.items()}
+    assert sum(sequence.n_displaced for sequence in asked[b"long"]) > 50
+    assert abs(got[b"long"] / sum(got.values()) - 0.5) < 0.02
+
+
+def test_whole_pages_that_are_computed_again_are_part_of_the_share() -> None:
+    policy = FairPolicy()
+    sequence = sequence_of(1, [7] * 1000, caller=b"long")
+    policy.arrived(sequence)
+    for counter in (1000, 2000 - PAGE_TOKENS):
+        policy.started(sequence)
+        sequence.planned = 1000
+        policy.planned([sequence], [1000], 0)
+        assert policy.share_of(sequence).counter == counter, "else it would be computed for nothing each time that it gives way"
+        policy.stopped(sequence)
 
 
 def test_short_requests_never_wait_for_the_end_of_long_answers_of_another_caller() -> None:
