@@ -255,9 +255,10 @@ class Dispatcher:
             age_s=max(self._post.now_s() - sequence.request.began_s, 0.0),
             is_again=sequence.n_submissions > 1,
         )
-        self.balancer.opened(sequence, choice, n_cached_pages)
+        is_sent = send_now(self._post, name, message, spec.terms.trace_id)
+        self.balancer.opened(sequence, choice, n_cached_pages)  # after the message, which does not wait for it
         self.moves.arm()
-        if not send_now(self._post, name, message, spec.terms.trace_id):
+        if not is_sent:
             self.book.close(sequence)
             self._waiting[sequence.key] = sequence
             self._retries.set(sequence.n_submissions)
