@@ -21,7 +21,7 @@ _MOST_ACCOUNTS = 65_536  # unused ones of more tenants are forgotten
 
 class OpenRequest(msgspec.Struct):
     """One request. `set_aside`: tokens taken from the bucket for it; `counted`: tokens that it has used so far. `is_left`: its
-    gateway has not come back, so it is over; it goes on if the gateway does after all."""
+    gateway has not come back, so it is over; it goes on if the gateway does after all. `is_accepted`: it has told so."""
 
     gateway: str
     tenant: str
@@ -31,6 +31,7 @@ class OpenRequest(msgspec.Struct):
     counted: int
     is_over: bool = False
     is_left: bool = False
+    is_accepted: bool = False
     told: int = 0  # the newest message that it was in
     listing: int = 0  # the newest listing that it was in
 
@@ -173,6 +174,7 @@ class Ledger:
             account.n_sequences += spent.sequences
             account.held_tokens += spent.most_tokens
         request.gateway, request.told = gateway, message.number
+        request.is_accepted = request.is_accepted or spent.is_over or not spent.is_recovered
         request.listing = message.listing or self._listing.get(gateway, 0)
         if request.is_left:
             self._go_on(account, request)
@@ -210,8 +212,13 @@ class Ledger:
         account.use(0, request.held)
 
     def _end(self, name: str, request: OpenRequest, now_s: float, wall_s: float) -> None:
-        """Nobody tells of this request any more."""
+        """Nobody tells of this request any more. If nobody ever did, its gateway died before it could accept it: then it has
+        used nothing, and its client asks again."""
         if not request.is_over:
-            self._close(self.account(request.tenant, now_s, wall_s), request)
+            account = self.account(request.tenant, now_s, wall_s)
+            if not request.is_accepted:
+                self._count(account, request, 0)
+                account.requests.give(1)
+            self._close(account, request)
         del self.requests[name]
         self.n_changes += 1

@@ -119,11 +119,25 @@ def test_requests_of_a_gateway_that_does_not_come_back_are_over() -> None:
 def test_a_successor_lists_what_goes_on_and_the_rest_is_over() -> None:
     ledger = ledger_with(max_sequences=2)
     assert take(ledger, "a", "b") is None
+    told(ledger, "b", 10)
     ledger.gateway_down("gateway/0", 1.0)
     row = SpentAllowance(request="a", tenant="acme", sequences=1, most_tokens=30, tokens=25)
     ledger.tell("gateway/0", UsageTold(number=1, spent=[row], listing=1, is_last=True), 2.0, NOON_S)
     account = ledger.account("acme", 2.0, NOON_S)
     assert (account.n_sequences, account.used_today, [*ledger.requests]) == (1, 25 + 10, ["a"])
+
+
+def test_what_a_gateway_could_not_accept_before_it_died_costs_nothing() -> None:
+    ledger = ledger_with(requests_per_min=2, tokens_per_min=100, tokens_per_day=100)
+    assert take(ledger, "lost", prompt=60) is None
+    asked = SpentAllowance(request="lost", tenant="acme", sequences=1, most_tokens=80, tokens=60, is_recovered=True)
+    ledger.tell("gateway/0", UsageTold(number=1, spent=[asked]), 0.0, NOON_S)  # it has asked, and is not decided
+    ledger.gateway_down("gateway/0", 0.0)
+    assert take(ledger, "again", prompt=60) is not None, "until its successor has told what goes on"
+    ledger.tell("gateway/0", UsageTold(number=1, spent=[], listing=1, is_last=True), 0.0, NOON_S)
+    account = ledger.account("acme", 0.0, NOON_S)
+    assert (account.used_today, account.requests.left, account.tokens.left) == (0, 2, 100)
+    assert take(ledger, "again", prompt=60) is None
 
 
 def test_a_request_that_was_never_accepted_costs_nothing() -> None:
