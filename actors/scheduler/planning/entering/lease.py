@@ -15,6 +15,7 @@ def grant_steps(
     could_enter = len(queues.waiting) and queues.has_slot and not builder.n_held_up
     if most_steps == 1 or could_enter or builder.entered:
         return 1
+    builder.unfold()
     if any(row.count != 1 or not row.samples for row in builder.rows) or len(builder.rows) != len(queues.running):
         return 1
     if any(row.sequence.terms.grammar is not None for row in builder.rows):
