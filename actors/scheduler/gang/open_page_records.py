@@ -16,7 +16,7 @@ from messages.steps import PAGE_TOKENS
 def record_open_pages(table: SealTable, advances: Advances) -> None:
     """Note the new tokens of one step in `table`."""
     if (together := advances.together) is not None:
-        _record_all(table, together.rows.batch.sequences, together.rows.starts.astype(np.int64) + 1, together.ids)
+        _record_all(table, together.rows.batch.sequences, together.n_computed.astype(np.int64), together.ids)
     others = [advance for advance in advances.others if advance.ids]
     if others:
         sequences = [advance.row.sequence for advance in others]

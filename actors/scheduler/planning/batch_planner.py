@@ -100,8 +100,7 @@ class BatchPlanner:
             self._is_takeover = False
         self._cohorts.planned(builder)
         n_steps = grant_steps(builder, most_steps, self._queues, self._ledger, self._supply)
-        if n_steps > 1:
-            self._together.forget()
+        self._together.granted(n_steps)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
             self._queues.policy.planned(builder.sequences, builder.counts, n_steps - 1)

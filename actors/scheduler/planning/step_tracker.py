@@ -163,7 +163,7 @@ class StepTracker:
             return Advances(None, self._advance(planned, others, counts, result, 0))
         if counts[:n_together].count(1) < n_together or len(result.ids) < n_together:
             return Advances(None, self._advance(planned, planned.sampling, counts, result, 0))
-        together = advance_batch(batch, result.ids[:n_together])
+        together = advance_batch(batch, step.index, result.ids[:n_together])
         others = self._advance(planned, others, counts[n_together:], result, n_together) if others else []
         return Advances(together, others)
 

@@ -37,7 +37,7 @@ class DecodePlanner:
         self._facts = np.zeros((capacity.n_slots, N_FACTS), np.int64)  # by slot, of the sequences that have been in a batch
         self._last: BatchRows | None = None  # of the last plan; None if it was made in the other way
         self._offered: list[Sequence] = []  # from which they were chosen
-        self._n_moves = 0  # of the queues, when the last plan was made
+        self._n_moves, self._n_steps = 0, 1  # of the queues, when the last plan was made; that it has granted
 
     @property
     def unchanged(self) -> list[Sequence]:
@@ -46,9 +46,9 @@ class DecodePlanner:
         is_same = last is not None and queues.n_moves == self._n_moves and len(last) == len(queues.running)
         return last.batch.sequences if last is not None and is_same else []
 
-    def forget(self) -> None:
-        """The last plan has not left the sequences where its rows say."""
-        self._last = None
+    def granted(self, n_steps: int) -> None:
+        """The plan that is being made grants so many steps."""
+        self._n_steps = n_steps
 
     def plan(self, builder: PlanBuilder, decoding: list[Sequence], may_run: MayRun, is_drafting: bool) -> bool:
         """Add the rows of the `decoding` sequences that may still sample, all together. False if some of them may need more
@@ -74,7 +74,7 @@ class DecodePlanner:
         """The rows of those that may still sample; None if one must be planned alone. Most plans have the batch of the plan
         before them."""
         if last is not None and (decoding is last.batch.sequences or self._are_those_of(last, decoding)):
-            batch, starts = last.batch, last.starts + 1
+            batch, starts = last.batch, last.starts + self._n_steps
         else:
             batch = self._batch_of(decoding)
             if batch is None:
@@ -82,7 +82,8 @@ class DecodePlanner:
             starts = np.array([s.planned for s in decoding], np.int32)
         self._offered = decoding
         is_open = starts + 1 < batch.limits
-        return BatchRows(batch, starts) if is_open.all() else BatchRows(batch.only(is_open), starts[is_open])
+        rows = BatchRows(batch, starts)
+        return rows if is_open.all() else rows.only(is_open)
 
     def _are_those_of(self, last: BatchRows, decoding: list[Sequence]) -> bool:
         return last.batch.is_here and decoding in (self._offered, last.batch.sequences)

@@ -36,21 +36,29 @@ class Advance(msgspec.Struct, frozen=True, gc=False):
 
 
 class BatchAdvance:
-    """One new token of each sequence of a batch. `endings`: why some have ended with it, by their places, in order."""
+    """One new token of each sequence of a batch, whose plan had these rows. `endings`: why some have ended with it, by their
+    places, in order."""
 
-    def __init__(self, rows: BatchRows, ids: np.ndarray, offsets: np.ndarray, endings: dict[int, EndReason]) -> None:
-        """ids: [n] int32. offsets: of the ids in the result's arrays, [n]."""
-        self.rows, self.ids, self._offsets, self.endings = rows, ids, offsets, endings
+    def __init__(
+        self, rows: BatchRows, index: int, ids: np.ndarray, offsets: np.ndarray, endings: dict[int, EndReason]
+    ) -> None:
+        """index: of the step in its plan. ids: [n] int32. offsets: of the ids in the result's arrays, [n]."""
+        self.rows, self._index, self.ids, self._offsets, self.endings = rows, index, ids, offsets, endings
+
+    @property
+    def n_computed(self) -> np.ndarray:
+        """Positions of each sequence whose keys and values are computed, [n] int32: all but that of the new token."""
+        return self.rows.starts + 1 + self._index
 
     @property
     def firsts(self) -> np.ndarray:
         """Index of the new token among the generated ones, [n] int32."""
-        return self.rows.starts + 1 - self.rows.batch.prompts
+        return self.n_computed - self.rows.batch.prompts
 
     def at(self, place: int) -> Advance:
         """That of the sequence at this place."""
         row = self.rows.row(place)
-        first = row.start + 1 - row.sequence.n_prompt
+        first = row.start + 1 + self._index - row.sequence.n_prompt
         return Advance(row, first, [int(self.ids[place])], int(self._offsets[place]), self.endings.get(place))
 
     def ended(self) -> list[Advance]:
@@ -82,22 +90,23 @@ class Advances:
         return together + [advance for advance in self.others if advance.ending is not None]
 
 
-def advance_batch(rows: BatchRows, ids: np.ndarray) -> BatchAdvance:
-    """Append the new tokens, [n] int32, to the sequences of a batch; those that have left their slots get none."""
+def advance_batch(rows: BatchRows, index: int, ids: np.ndarray) -> BatchAdvance:
+    """Append the new tokens, [n] int32, of step `index` of a plan to the sequences of its batch; those that have left their
+    slots get none."""
     stays = [sequence.stay for sequence in rows.batch.sequences]
     offsets = np.arange(len(ids))
     if stays != rows.batch.stays:
         is_here = np.array(stays) == np.array(rows.batch.stays)
-        rows, ids, offsets = BatchRows(rows.batch.only(is_here), rows.starts[is_here]), ids[is_here], offsets[is_here]
+        rows, ids, offsets = rows.only(is_here), ids[is_here], offsets[is_here]
     batch, tokens = rows.batch, ids.tolist()
     for sequence, token in zip(batch.sequences, tokens, strict=True):
         sequence.in_flight -= 1
         sequence.known += 1
         sequence.ids.append(token)
-    endings: dict[int, EndReason] = dict.fromkeys(np.flatnonzero(rows.starts + 2 >= batch.limits).tolist(), "length")
+    endings: dict[int, EndReason] = dict.fromkeys(np.flatnonzero(rows.starts + 2 + index >= batch.limits).tolist(), "length")
     if not batch.stop_tokens.isdisjoint(tokens):
         endings |= {at: "stop" for at, token in enumerate(tokens) if token in batch.sequences[at].stop_tokens}
-    return BatchAdvance(rows, ids, offsets, dict(sorted(endings.items())))
+    return BatchAdvance(rows, index, ids, offsets, dict(sorted(endings.items())))
 
 
 def advance_plain(rows: list[Row], ids: list[int], offset: int) -> list[Advance]:

@@ -99,6 +99,10 @@ class BatchRows:
     def __init__(self, batch: DecodeBatch, starts: np.ndarray) -> None:
         self.batch, self.starts = batch, starts
 
+    def only(self, is_kept: np.ndarray) -> BatchRows:
+        """The rows for which this is True: [n] bool."""
+        return BatchRows(self.batch.only(is_kept), self.starts[is_kept])
+
     def __len__(self) -> int:
         return len(self.batch.sequences)
 
