@@ -37,6 +37,6 @@ def _record_all(table: SealTable, sequences: list[Sequence], n_computed: np.ndar
 
 def _record(table: SealTable, sequence: Sequence, page: int, n_computed: int) -> None:
     n_full, n_tokens = divmod(n_computed, PAGE_TOKENS)
-    parent = sequence.page_content(n_full - 1)[0] if n_full else sequence.root
-    tokens = sequence.tokens(n_full * PAGE_TOKENS, n_computed + 1)  # with the one that the next step computes
+    parent = sequence.known_hash(n_full - 1) if n_full else sequence.root
+    tokens = sequence.ids[n_full * PAGE_TOKENS : n_computed + 1]  # with the one that the next step computes
     table.record_open(page, n_tokens, parent, tokens.tobytes())
