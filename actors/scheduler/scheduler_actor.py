@@ -219,7 +219,7 @@ class SchedulerActor(Actor):
     def after_mail(self) -> None:
         self._results.go_on()  # loads, on whose outcome some have waited, may have ended
         self._endings.drop_late(self._queues.policy, self.settings.late, self._reports.loads)
-        if self._gang.tracker.plans_in_flight:  # the gang has work meanwhile
+        if self._gang.tracker.plans_in_flight or not len(self._queues):  # the gang has work meanwhile, or there is none for it
             send_taken(self._outgoing, self.child.peers, self.send)
         self._plan_ahead()
         self._reports.send_changes()

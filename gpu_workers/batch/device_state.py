@@ -3,6 +3,7 @@ advance the tables, so a step needs nothing from the host but the list of rows."
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from gpu_workers.batch.uploads import upload, upload_together
 from messages.steps import PAGE_TOKENS, Plan
 
 SAMPLING_WORDS = SAMPLING_ROW.itemsize // 8
+_FILLER = np.zeros(1, np.int32)  # of the last word of an upload
 
 
 @dataclass(frozen=True)
@@ -51,30 +53,49 @@ class DeviceState:
         """[N] int64: flat index into `tokens` of positions [N] of slots [N], both int64 on the host."""
         return slots * self.tokens.shape[1] + positions
 
-    def write_tokens(self, plan: Plan) -> None:
-        """Copies the tokens of the plan's new sequences, and its drafts, into the token table."""
-        if plan.new:
-            _put(self.tokens, _new_places(plan, self), plan.new_tokens)
-        if len(plan.draft_ids):
-            _put(self.tokens, self.places(*draft_places(plan)), plan.draft_ids)
-
-    def write_pages(self, plan: Plan) -> None:
-        """Copies the plan's new entries into the page tables."""
-        if len(plan.page_ids):
-            _put(self.pages, plan.page_slots.astype(np.int64) * self.pages.shape[1] + plan.page_indices, plan.page_ids)
-
-    def write_sampling(self, plan: Plan, table: SamplingTable) -> None:
-        """Copies the rows of the plan's new sequences from `table`, which has them already. Captured steps read them."""
-        if plan.new:
+    def write(self, plan: Plan, sampling: SamplingTable | None = None) -> None:
+        """Copies what a plan changes into the tables, all of it in one upload: the tokens of its new sequences and its drafts,
+        its new entries of page tables, and from `sampling`, which has them already, the rows of its new sequences. sampling
+        None: no captured step reads them."""
+        writes = [*self._token_writes(plan), *self._page_writes(plan)]
+        if sampling is not None and plan.new:
             slots = np.array([new.slot for new in plan.new], np.int64)
-            index, rows = upload_together((slots, table.values_of(slots).view(np.int64)), self.device)
-            self.sampling.index_copy_(0, index, rows.view(-1, SAMPLING_WORDS))
+            writes.append(_Write(self.sampling, slots, sampling.values_of(slots)))
+        if not writes:
+            return
+        uploaded = upload_together([array for one in writes for array in (one.places, one.words)], self.device)
+        for one, places, words in zip(writes, uploaded[::2], uploaded[1::2], strict=True):
+            one.put(places, words)
+
+    def _token_writes(self, plan: Plan) -> Iterator[_Write]:
+        flat = self.tokens.view(-1)
+        if plan.new:
+            yield _Write(flat, _new_places(plan, self), plan.new_tokens)
+        if len(plan.draft_ids):
+            yield _Write(flat, self.places(*draft_places(plan)), plan.draft_ids)
+
+    def _page_writes(self, plan: Plan) -> Iterator[_Write]:
+        if len(plan.page_ids):
+            places = plan.page_slots.astype(np.int64) * self.pages.shape[1] + plan.page_indices
+            yield _Write(self.pages.view(-1), places, plan.page_ids)
 
 
-def _put(table: torch.Tensor, places: np.ndarray, values: np.ndarray) -> None:
-    """Writes values [N] int32 to flat places [N] int64 of an int32 table, in one upload."""
-    index, uploaded = upload_together((places, values.astype(np.int64)), table.device)
-    table.view(-1).index_copy_(0, index, uploaded.to(torch.int32))
+class _Write:
+    """Values for some rows of a table on the device."""
+
+    def __init__(self, table: torch.Tensor, places: np.ndarray, values: np.ndarray) -> None:
+        """table: [rows, ...]; places: [N] int64, rows; values: [N] int32, or [N] of 8-byte words with the bytes of these
+        rows."""
+        self._table, self._n_filled = table, values.nbytes % 8 // 4
+        filled = np.concatenate((values.view(np.int32), _FILLER[: self._n_filled]))
+        self.places, self.words = places, filled.view(np.int64)
+
+    def put(self, places: torch.Tensor, words: torch.Tensor) -> None:
+        """Write the uploaded values to the uploaded places."""
+        values = words.view(self._table.dtype)
+        if self._n_filled:
+            values = values[: -self._n_filled]
+        self._table.index_copy_(0, places, values.view(-1, *self._table.shape[1:]))
 
 
 def _new_places(plan: Plan, state: DeviceState) -> np.ndarray:

@@ -8,7 +8,7 @@ of a copy engine, which would do all pages before them (`cuda/kernels/pages/pinn
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -65,7 +65,7 @@ def upload(array: np.ndarray, device: torch.device) -> torch.Tensor:
     return on_device
 
 
-def upload_together(arrays: tuple[np.ndarray, ...], device: torch.device) -> list[torch.Tensor]:
+def upload_together(arrays: Sequence[np.ndarray], device: torch.device) -> list[torch.Tensor]:
     """Flat arrays [n_i] of one dtype as tensors [n_i] on the device, in one copy."""
     if device.type == "cpu":
         return [upload(array, device) for array in arrays]

@@ -151,12 +151,9 @@ class ModelRunner(Engine[Iterable[PendingStep]]):
         self._slots.apply(plan)
         arrives = self.page_copies is not None and self.page_copies.hold(plan, self._slots)
         self._grammars.enter(plan)
-        self._state.write_tokens(plan)
-        self._state.write_pages(plan)
+        self._state.write(plan, self._slots.sampling if self._has_kernel_sampler else None)
         if plan.copies is not None:
             self._kv.copy(plan.copies.sources, plan.copies.targets)
-        if self._has_kernel_sampler:
-            self._state.write_sampling(plan, self._slots.sampling)
         return arrives
 
     def collect(self, launched: Iterable[PendingStep]) -> Iterator[Result]:

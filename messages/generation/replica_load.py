@@ -51,7 +51,11 @@ class ReplicaLoad(Message, frozen=True):
         return self.token_s * n_tokens + self.pair_s * (n_tokens * n_tokens // 2)
 
     @property
+    def rate(self) -> float:
+        """Tokens computed in a second; 0: nothing has run."""
+        return self.prefill_rate + self.decode_rate
+
+    @property
     def wait_s(self) -> float:
         """How long the sequences that wait now will take to be computed; 0 while no rate is known, or if none wait."""
-        rate = self.prefill_rate + self.decode_rate
-        return self.waiting_tokens / rate if rate > 0.0 else 0.0
+        return self.waiting_tokens / self.rate if self.rate > 0.0 else 0.0

@@ -63,9 +63,17 @@ class Run:
 class Load:
     """Requests against one target."""
 
-    def __init__(self, target: Target, jobs: Iterator[Job], make_body: MakeBody, keep_text: bool = False) -> None:
+    def __init__(
+        self,
+        target: Target,
+        jobs: Iterator[Job],
+        make_body: MakeBody,
+        keep_text: bool = False,
+        pool: ConnectionPool | None = None,
+    ) -> None:
+        """`pool`: connections to the target that outlive this load; None: it has its own."""
         self._target, self._jobs, self._make_body, self._keep_text = target, jobs, make_body, keep_text
-        self._pool = ConnectionPool(target)
+        self._pool = pool or ConnectionPool(target)
         self.run = Run()
         self.running = 0
 

@@ -7,7 +7,7 @@ The parts decide and are pure; this class gives them the clock and counts what t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -21,20 +21,22 @@ from actors.gateway.dispatch.breakers.replica_health import ReplicaHealth
 from actors.gateway.dispatch.post import Post
 from actors.gateway.dispatch.replica_loads import ReplicaLoads
 from actors.gateway.requests.request import GrowingSequence
-from actors.gateway.settings import BalancingName
+from actors.gateway.settings import GatewaySettings
 from messages.steps import PAGE_TOKENS
 
 
 class Balancer:
     """The choices of one gateway."""
 
-    def __init__(self, name: BalancingName, post: Post, reports: ReplicaLoads) -> None:
-        self._strategy, self._post, self._reports = make_strategy(name), post, reports
+    def __init__(self, settings: GatewaySettings, post: Post, reports: ReplicaLoads) -> None:
+        self._strategy, self._post, self._reports = make_strategy(settings.balancing), post, reports
+        self._are_told_apart = settings.names_callers
         self.work, self.health = OpenWork(), ReplicaHealth()
         self.metrics: BalancingMetrics | None = None
+        self._has_several = False  # there are several replicas, or were before one died
         self._log = structlog.get_logger()
 
-    def choose(self, names: Sequence[str], pages_by_name: Mapping[str, int], n_tokens: int) -> Choice:
+    def choose(self, names: Sequence[str], pages_by_name: Mapping[str, int], n_tokens: int, caller: bytes = b"") -> Choice:
         """The scheduler for sequences of one prompt that bring `n_tokens` tokens of work. `names`: those that may get it, not
         empty. `pages_by_name`: leading pages of the prompt that each replica has cached."""
         now_s, health, admitted = self._post.now_s(), self.health, names
@@ -44,16 +46,28 @@ class Balancer:
             admitted = health.admitted(names, now_s)
         if len(admitted) == 1:
             return Choice(admitted[0], ChoiceReason.ONLY)
+        is_shared = self.is_shared(admitted)
         candidates = [
             Candidate(
                 name,
                 int(self.load_tokens(name) * slowness),
                 self.work.recent_tokens(name, now_s) * slowness,
                 pages_by_name.get(name, 0),
+                self.work.tokens_of(name, caller) * slowness if is_shared else 0.0,
             )
-            for name, slowness in health.slowness(sorted(admitted)).items()
+            for name, slowness in self._slowness(sorted(admitted)).items()
         ]
         return self._strategy.choose(candidates, n_tokens)
+
+    def is_shared(self, names: Iterable[str]) -> bool:
+        """True if callers have to share these replicas. Where nobody waits, each gets all that it asks for."""
+        if not self._are_told_apart:
+            return False
+        return any((report := self._reports.of(name)) is not None and report.waiting for name in names)
+
+    def caller_of(self, sequence: GrowingSequence) -> bytes:
+        """Whose share of a replica a sequence needs; b"" where callers are not told apart."""
+        return sequence.spec.terms.caller if self._are_told_apart else b""
 
     def work_of(self, sequence: GrowingSequence) -> int:
         """Tokens that have to be computed for a sequence, as far as they can be known: those of its prompt and its output so
@@ -67,13 +81,23 @@ class Balancer:
         reported_tokens = None if report is None else report.waiting_tokens + report.running_tokens
         return self.work.load_tokens(name, reported_tokens, self._post.now_s())
 
+    def _slowness(self, names: list[str]) -> dict[str, float]:
+        """How many times as long as the quickest of these replicas each of them takes for its work, by first tokens. How long
+        one waits depends on priorities and shares too, so a replica where others wait counts as no slower than its rate."""
+        found = self.health.slowness(names)
+        if max(found.values()) > 1.0:
+            reports = {name: one for name in names if (one := self._reports.of(name)) is not None and one.rate}
+            for name, one in reports.items():
+                if one.waiting:
+                    found[name] = min(found[name], max(other.rate for other in reports.values()) / one.rate)
+        return found
+
     def queue(self, name: str, *, takes_work: bool) -> QueueFacts:
         """How long new work would wait at a replica, and whether it may go there."""
         report, s_per_token = self._reports.of(name), self.health.s_per_token(name)
         if report is None:
             return QueueFacts(self.load_tokens(name), s_per_token, takes_work)
-        rate = report.prefill_rate + report.decode_rate
-        return QueueFacts(report.waiting_tokens, 1 / rate if rate else s_per_token, takes_work)
+        return QueueFacts(report.waiting_tokens, 1 / report.rate if report.rate else s_per_token, takes_work)
 
     # -- attempts -------------------------------------------------------------------------------------------------
 
@@ -81,11 +105,12 @@ class Balancer:
         """An attempt of a sequence goes to a replica that has so many pages of its prompt."""
         name, now_s = choice.name, self._post.now_s()
         n_tokens = max(self.work_of(sequence) - n_cached_pages * PAGE_TOKENS, 1)
-        self.work.opened(name, sequence.attempt, n_tokens, now_s)
+        self.work.opened(name, sequence.attempt, n_tokens, now_s, self.caller_of(sequence))
         if self.metrics is not None:
             self.metrics.chosen(name, choice.why)
         is_probe = choice.why is ChoiceReason.PROBE
-        if is_probe or len(self._post.living("scheduler")) > 1:
+        self._has_several = self._has_several or len(self._post.living("scheduler")) > 1
+        if is_probe or self._has_several:
             n_before = self.work.load_tokens(name, self._reported_before(name), now_s)
             self.health.sent(
                 name,
@@ -111,7 +136,7 @@ class Balancer:
         if n_before <= 0:
             return 0.0
         reports = [one for name in self._post.living("scheduler") if (one := self._reports.of(name)) is not None]
-        rate = max((one.prefill_rate + one.decode_rate for one in reports), default=0.0)
+        rate = max((one.rate for one in reports), default=0.0)
         return n_before / rate if rate else 0.0
 
     def began(self, sequence: GrowingSequence) -> None:
@@ -121,7 +146,7 @@ class Balancer:
     def closing(self, sequence: GrowingSequence) -> None:
         """The open attempt of a sequence is over: it has ended, or is taken away."""
         name, attempt, n_ids = sequence.scheduler, sequence.attempt, len(sequence.ids)
-        self.work.closed(name, attempt)
+        self.work.closed(name, attempt, self.caller_of(sequence))
         self.health.closed(name, attempt, n_ids, self._post.now_s())
         if n_ids:
             self.work.answered(n_ids)

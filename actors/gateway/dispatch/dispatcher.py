@@ -58,7 +58,7 @@ class Dispatcher:
         self.loads = ReplicaLoads()
         self.failover = Failover(settings.failover_s, post, self.book, self._move)
         self.holdings = Holdings(self.book, post, self.submit_again)
-        self.balancer, self._budget = Balancer(settings.balancing, post, self.loads), RetryBudget()
+        self.balancer, self._budget = Balancer(settings, post, self.loads), RetryBudget()
         self.book.on_close, self.loads.on_report = self.balancer.closing, self.balancer.work.reported
         self.moves = QueueMoves(post, self.book, self.balancer, self.failover, self._budget)
         self.moves.is_held_back = lambda: self._bisection.is_active
@@ -150,10 +150,11 @@ class Dispatcher:
         self._queries.answered(message)
 
     def scheduler_up(self, name: str) -> None:
-        """A scheduler is ready: submit every waiting sequence."""
+        """A scheduler is ready: submit every waiting sequence. Some of those that wait at others may come to it."""
         self.failover.replicas.remove(name)
         self.loads.remove(name)
         self._retry()
+        self.moves.arm()
 
     def scheduler_down(self, name: str, cause: lifecycle.Cause) -> None:
         """Submit every sequence of a dead scheduler again, with the output that is known.
@@ -221,6 +222,8 @@ class Dispatcher:
 
     def _route(self, sequences: Sequence[GrowingSequence], pages_by_name: dict[str, int], candidates: list[str]) -> None:
         sequences = [s for s in sequences if s.ended is None]
+        if not sequences:
+            return
         if self._bisection.is_active and not any(self._bisection.is_isolated(s) for s in sequences):
             candidates = [name for name in candidates if name not in self._bisection.schedulers]
         if not candidates:
@@ -229,7 +232,7 @@ class Dispatcher:
         avoided = {s.avoided for s in sequences}
         usable = [name for name in candidates if name not in avoided] or candidates
         n_tokens = sum(map(self.balancer.work_of, sequences))
-        choice = self.balancer.choose(usable, pages_by_name, n_tokens)
+        choice = self.balancer.choose(usable, pages_by_name, n_tokens, sequences[0].spec.terms.caller)
         holder = holder_for(choice.name, pages_by_name) if self._settings.names_holders else None
         for sequence in sequences:
             self._submit(sequence, choice, holder, pages_by_name.get(choice.name, 0))
@@ -252,9 +255,10 @@ class Dispatcher:
             age_s=max(self._post.now_s() - sequence.request.began_s, 0.0),
             is_again=sequence.n_submissions > 1,
         )
-        self.balancer.opened(sequence, choice, n_cached_pages)
+        is_sent = send_now(self._post, name, message, spec.terms.trace_id)
+        self.balancer.opened(sequence, choice, n_cached_pages)  # after the message, which does not wait for it
         self.moves.arm()
-        if not send_now(self._post, name, message, spec.terms.trace_id):
+        if not is_sent:
             self.book.close(sequence)
             self._waiting[sequence.key] = sequence
             self._retries.set(sequence.n_submissions)

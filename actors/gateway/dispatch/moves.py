@@ -11,11 +11,12 @@ does not know the message, and its work stays.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import structlog
 
 from actors.gateway.dispatch.balancer import Balancer
+from actors.gateway.dispatch.balancing.caller_spread import CallerSpread
 from actors.gateway.dispatch.breakers.breaker import BreakerState
 from actors.gateway.dispatch.breakers.queue_balance import QueueBalance
 from actors.gateway.dispatch.breakers.retry_budget import RetryBudget
@@ -37,7 +38,7 @@ class QueueMoves:
 
     def __init__(self, post: Post, book: AttemptBook, balancer: Balancer, failover: Failover, budget: RetryBudget) -> None:
         self._post, self._book, self._balancer, self._failover, self._budget = post, book, balancer, failover, budget
-        self._balance = QueueBalance()
+        self._balance, self._spread = QueueBalance(), CallerSpread()
         self._timer: Timer | None = None
         self.is_held_back: Callable[[], bool] = lambda: False  # while a culprit is sought, nothing moves
         self._log = structlog.get_logger()
@@ -84,33 +85,61 @@ class QueueMoves:
         n_gateways = len(self._post.living("gateway")) + 1
         for name, n_tokens in self._balance.tokens_to_move(facts, n_gateways).items():
             self._recall(name, n_tokens, "slow" if states[name] is BreakerState.CLOSED else "breaker")
+        self._move_by_caller([name for name in names if facts[name].takes_work])
         for name in draining:
             if self._failover.replicas.is_overdue(name, now_s):
                 self._failover.leave_now(name)
             else:
-                self._recall(name, None, "drain")
+                self._recall_all(name)
 
-    def _recall(self, name: str, n_tokens: int | None, why: str) -> None:
-        """Ask a scheduler for its newest waiting sequences with so many tokens of work; None: for all of them."""
-        now_s, work = self._post.now_s(), self._balancer.work
-        left, attempts = n_tokens, list[int]()
-        asked = [s.attempt for s in self._book.at(name)] if n_tokens is None else self._balancer.health.waiting(name)
-        for attempt in reversed(asked):
+    def _move_by_caller(self, names: list[str]) -> None:
+        """Take back what waits of callers that have too much at one of these replicas."""
+        if not self._balancer.is_shared(names):
+            self._spread.forget()
+            return
+        work = self._balancer.work
+        for name, left_by_caller in self._spread.tokens_to_move({name: work.by_caller(name) for name in names}).items():
+            attempts = list[int]()
+            for sequence in self._movable(name, self._balancer.health.waiting(name)):
+                caller, n_tokens = self._balancer.caller_of(sequence), work.of_attempt(name, sequence.attempt)
+                if n_tokens <= left_by_caller.get(caller, 0.0) and self._budget.take(self._post.now_s()):
+                    left_by_caller[caller] -= n_tokens
+                    attempts.append(sequence.attempt)
+            self._ask_back(name, attempts[:MAX_SEQUENCES], "caller")
+
+    def _movable(self, name: str, attempts: list[int]) -> Iterator[GrowingSequence]:
+        """The sequences of these attempts that may leave their replica only to have it better, the newest first."""
+        now_s = self._post.now_s()
+        for attempt in reversed(attempts):
             sequence = self._book.find(attempt)
             if sequence is None or sequence.is_recalled or sequence.suspicion is not None:
                 continue
-            if left is not None:
-                if sequence.moved_s and now_s - sequence.moved_s < _STAYS_S:
-                    continue
-                left -= work.of_attempt(name, attempt)
-                if left < 0 or not self._budget.take(now_s):
-                    break
-            sequence.is_recalled = True
-            attempts.append(attempt)
-            if len(attempts) == MAX_SEQUENCES:
+            if not sequence.moved_s or now_s - sequence.moved_s >= _STAYS_S:
+                yield sequence
+
+    def _recall(self, name: str, n_tokens: int, why: str) -> None:
+        """Ask a scheduler for its newest waiting sequences with so many tokens of work."""
+        now_s, work = self._post.now_s(), self._balancer.work
+        left, attempts = n_tokens, list[int]()
+        for sequence in self._movable(name, self._balancer.health.waiting(name)):
+            left -= work.of_attempt(name, sequence.attempt)
+            if left < 0 or len(attempts) == MAX_SEQUENCES or not self._budget.take(now_s):
                 break
+            attempts.append(sequence.attempt)
+        self._ask_back(name, attempts, why)
+
+    def _recall_all(self, name: str) -> None:
+        """Ask a scheduler for all its waiting sequences."""
+        found = [one for one in self._book.at(name) if not one.is_recalled and one.suspicion is None]
+        self._ask_back(name, [one.attempt for one in reversed(found)][:MAX_SEQUENCES], "drain")
+
+    def _ask_back(self, name: str, attempts: list[int], why: str) -> None:
+        """Ask a scheduler for those of these attempts that wait there."""
         if not attempts:
             return
+        for attempt in attempts:
+            if (sequence := self._book.find(attempt)) is not None:
+                sequence.is_recalled = True
         self._log.info("waiting sequences are recalled", replica=name, why=why, sequences=len(attempts))
         if self._balancer.metrics is not None:
             self._balancer.metrics.recalls.labels(name, why).inc(len(attempts))

@@ -102,14 +102,14 @@ class RequestManager:
         request = Request(self._next_number, spec, detokenizers(model.text, spec.terms), self._post.now_s())
         self.finished.retained.delete(spec.request)  # one that ended without an answer
         self._register(request)
-        self.metrics.accepted(request)
         rows = self.equals.begin(request, access, source, asked)
+        if rows is None:  # first of all, so that it is on its way meanwhile; the journal writes after this turn in any case
+            self.dispatcher.submit_request(request)
+        self.metrics.accepted(request)
         if not request.is_at_once:
             record = encode_record(request_record(request, model.identity, request.began_s))
             self._journal.admission(request.number, record, request.recorded, lambda: self._withdrawn(request))
-        if rows is None:
-            self.dispatcher.submit_request(request)
-        else:
+        if rows is not None:
             self._publisher.record(rows, None)
         return request
 

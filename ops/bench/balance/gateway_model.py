@@ -35,7 +35,7 @@ class FewestSequences(Balancer):
 
     count: Callable[[Sequence[str]], Mapping[str, int]]
 
-    def choose(self, names: Sequence[str], pages_by_name: Mapping[str, int], n_tokens: int) -> Choice:
+    def choose(self, names: Sequence[str], pages_by_name: Mapping[str, int], n_tokens: int, caller: bytes = b"") -> Choice:
         """As `Balancer.choose`."""
         load = self.count(names)
         ceiling = 2 * min(load.values()) + 8
@@ -56,7 +56,7 @@ class GatewayModel(Post):
         settings = GatewaySettings(balancing=balancing) if is_strategy else GatewaySettings()  # type: ignore[arg-type]
         self.dispatcher = Dispatcher(settings, 1, self, self._give_up, lambda sequence, why: None)
         if not is_strategy:
-            self.dispatcher.balancer = before = FewestSequences("prefix", self, self.dispatcher.loads)
+            self.dispatcher.balancer = before = FewestSequences(settings, self, self.dispatcher.loads)
             before.count = self.dispatcher.book.loads
             self.dispatcher.moves.is_held_back = lambda: True
         self.first_token_s: list[float] = []

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from statistics import median
 
 import click
@@ -19,8 +20,8 @@ from ops.bench.busy_devices import BusyDevices
 from ops.bench.children.line_child import LineChild
 from ops.bench.children.worker_child import worker_child
 from ops.bench.machine import describe_machine
-from ops.bench.own_server import OwnServer, ServerDidNotStart, own_server
-from supervisor.bench.http.stream import Target
+from ops.bench.own_server import ServerDidNotStart, own_server
+from supervisor.bench.http.stream import ConnectionPool, Target
 from supervisor.bench.load import Load, LoadLimit
 from supervisor.bench.prompts import Job
 from supervisor.bench.serve_load import CONSOLE, first_model, write_json
@@ -62,8 +63,8 @@ def command(
                 run = _direct(direct)
                 _finish(described | {"mode": "direct"}, _measure(run, seqs, sizes, draw_below, short), out)
         if "server" in modes:
-            with own_server(_arguments(flags, worker, server_args)) as server:
-                result = _measure(_through(server), seqs, sizes, draw_below, short, BusyDevices(server))
+            with own_server(_arguments(flags, worker, server_args)) as server, through(server.url) as run:
+                result = _measure(run, seqs, sizes, draw_below, short, BusyDevices(server))
                 _finish(described | {"mode": "server", "start_s": round(server.start_s, 2)}, result, out)
     except (ConfigError, ServerDidNotStart, ValueError) as error:
         raise click.ClickException(str(error)) from None
@@ -82,17 +83,19 @@ def _direct(child: LineChild) -> RunAll:
     return run
 
 
-def _through(server: OwnServer) -> RunAll:
-    model = first_model(server.url)
+@contextmanager
+def through(url: str) -> Iterator[RunAll]:
+    """Runs over HTTP, on one event loop whose connections stay open from run to run: the time of a run is that of its requests,
+    and not that of connecting, of which an engine without a server has none."""
+    model, target = first_model(url), Target(url)
 
     def body(job: Job) -> tuple[str, dict]:
         fields = {"model": model, "prompt": job.prompt, "max_tokens": job.max_tokens, "temperature": _TEMPERATURE}
         return "/v1/completions", fields | {"ignore_eos": True, "stream": True, "stream_options": {"include_usage": True}}
 
-    async def run_all(jobs: list[Job]) -> float:
-        load = Load(Target(server.url), iter(jobs), body)
+    async def run_all(jobs: list[Job], pool: ConnectionPool) -> float:
+        load = Load(target, iter(jobs), body, pool=pool)
         run = await load.closed_loop(min(len(jobs), _MAX_CONNECTIONS), LoadLimit(requests=len(jobs)))
-        load.close()
         wrong = [answer for answer in run.answers if answer.error]
         if wrong:
             raise ValueError(f"{len(wrong)} of {len(jobs)} requests failed, the first: {wrong[0].error} {wrong[0].detail}")
@@ -100,7 +103,12 @@ def _through(server: OwnServer) -> RunAll:
             raise ValueError("output tokens: expected as many as were asked for")
         return run.wall_s
 
-    return lambda prompts, outputs: asyncio.run(run_all([Job(p, n) for p, n in zip(prompts, outputs, strict=True)]))
+    with asyncio.Runner() as runner:
+        pool = ConnectionPool(target)
+        try:
+            yield lambda prompts, outputs: runner.run(run_all([Job(p, n) for p, n in zip(prompts, outputs, strict=True)], pool))
+        finally:
+            pool.close()
 
 
 def nano_workload(seqs: int, draw_below: int = 10_001) -> tuple[list[list[int]], list[int]]:

@@ -111,7 +111,7 @@ async def ask_by_the_clock(http: httpx.AsyncClient, key: str, requests: Sequence
     return found
 
 
-def largest_distance(tenants: tuple[TenantTokens, TenantTokens], share: float, span: tuple[float, float]) -> float:
+def largest_distance(tenants: Sequence[TenantTokens], share: float, span: tuple[float, float]) -> float:
     """The largest distance of the first tenant's part of all tokens from its share, in any 10 s of this time."""
     begin_s, found = span[0], 0.0
     while begin_s + _WINDOW_S <= span[1]:

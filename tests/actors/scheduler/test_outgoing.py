@@ -3,9 +3,13 @@ tokens do not wait for a plan that the gang does not wait for."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 
 from actors.scheduler.outgoing import Outgoing
+from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.rows.advance import Advance
 from actors.scheduler.planning.rows.row import Row
 from actors.scheduler.sequences.sequence import Sequence
@@ -128,3 +132,28 @@ async def test_tokens_go_before_the_next_plan_while_the_gang_has_another_one(clu
     assert bench.gateway.tokens[0] == expected(prompt_of(0, 40), 30)
     assert ["Tokens", "Plan"] in orders
     assert all(order[0] == "Tokens" for order in orders if len(order) == 2), orders
+
+
+async def test_the_last_tokens_of_all_leave_before_a_plan_is_looked_for(
+    cluster: MemoryCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = SchedulerBench(cluster)
+    await bench.begin()
+    bench.gang.hold()
+    bench.gateway.submit(1, prompt_of(1, 20), 1)
+    await cluster.wait_until(lambda: bool(bench.gang._held))
+    order, gang, send, plan = list[str](), bench.scheduler._gang, bench.scheduler.send, bench.scheduler._gang.plan
+
+    def note_send(name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        order.append(type(message).__name__)
+        send(name, message, trace)
+
+    def note_plan(*arguments: Any) -> PlannedStep | None:
+        order.append("plan")
+        return plan(*arguments)
+
+    monkeypatch.setattr(bench.scheduler, "send", note_send)
+    monkeypatch.setattr(gang, "plan", note_plan)
+    bench.gang.release_held()
+    await bench.ended(1)
+    assert order.index("Tokens") < order.index("plan")

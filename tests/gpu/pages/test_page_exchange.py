@@ -115,12 +115,13 @@ def _ask(server: RealServer, number: int) -> list[int]:
         return list(client.generate(prompt, max_tokens=_N_NEW, temperature=0.0, ignore_eos=True).tokens)
 
 
-def test_a_crowd_moves_its_prefix_to_the_other_replica(tmp_path: Path) -> None:
+def test_a_crowd_moves_its_prefix_to_the_other_replica(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if torch.cuda.device_count() < 2:
-        pytest.skip("needs 2 devices")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,0")  # both replicas on one device
     (tmp_path / "config.json").write_text(json.dumps(EIGHT_HEADS))
     model = ("--model", str(tmp_path), "--load-format", "random", "--dtype", "float32", "--no-speculation", "--deterministic")
     sets = ("worker.exchange_bytes=64MiB", "scheduler.tier_loads=always", "worker.n_slots=4", "gateway.prefix_wait_s=0.05")
+    sets += ("worker.kv_memory_bytes=256MiB",)
     flags = (*model, "--gpus", "2", "--max-length", "512", *(part for each in sets for part in ("--set", each)))
     with real_server(*flags) as server, ThreadPoolExecutor(32) as threads:
         for number in range(20):

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+
+import msgspec
 import numpy as np
 import pytest
+import torch
 
+from gpu_workers.batch import device_state
 from gpu_workers.batch.device_state import SAMPLING_WORDS, DeviceState, allocate_device_state
 from gpu_workers.batch.sampling_table import SAMPLING_ROW, SamplingTable, column_index
+from gpu_workers.batch.uploads import upload_together
 from messages.generation.sampling import Sampling
 from messages.generation.terms import RankTerms
 from messages.steps import NewSequence, Plan
-from messages.wire.arrays import int32s
+from messages.wire.arrays import EMPTY_I32, int32s
 
 N_SLOTS, MAX_LENGTH, DUMMY_PAGE = 4, 40, 9
 FIRST = NewSequence(
@@ -54,7 +61,7 @@ def test_the_device_has_the_rows_of_the_host(state: DeviceState) -> None:
     for new in PLAN.new:
         table.put(new)
     before = rows_of(state).copy()
-    state.write_sampling(PLAN, table)
+    state.write(PLAN, table)
     slots = np.array([0, 2])
     assert (rows_of(state)[slots] == table.values_of(slots)).all()
     others = [1, 3, N_SLOTS]
@@ -73,7 +80,7 @@ def test_a_column_is_found_by_its_index(state: DeviceState) -> None:
 
 
 def test_tokens_and_drafts_go_to_their_positions(state: DeviceState) -> None:
-    state.write_tokens(PLAN)
+    state.write(PLAN)
     expected = np.zeros((N_SLOTS + 1, MAX_LENGTH + 1), np.int32)
     expected[2, :5] = 11, 12, 13, 21, 22
     expected[0, 0] = 14
@@ -81,10 +88,39 @@ def test_tokens_and_drafts_go_to_their_positions(state: DeviceState) -> None:
 
 
 def test_pages_go_to_their_entries(state: DeviceState) -> None:
-    state.write_pages(PLAN)
+    state.write(PLAN)
     expected = np.full((N_SLOTS + 1, 3), DUMMY_PAGE)
     expected[2, :2], expected[0, 0] = (3, 5), 1
     assert (state.pages.numpy() == expected).all()
+
+
+def test_all_that_a_plan_changes_is_uploaded_at_once(state: DeviceState, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, uploads = SamplingTable(N_SLOTS), list[int]()
+
+    def counted(arrays: Sequence[np.ndarray], device: torch.device) -> list[torch.Tensor]:
+        uploads.append(sum(array.nbytes for array in arrays))
+        return upload_together(arrays, device)
+
+    monkeypatch.setattr(device_state, "upload_together", counted)
+    state.write(PLAN, table)
+    places, tokens, drafts, pages, rows = 4 + 2 + 3 + 2, 2, 1, 2, 2 * SAMPLING_WORDS
+    assert uploads == [8 * (places + tokens + drafts + pages + rows)]
+    changes_nothing = Plan(
+        epoch=1, step=2, n_steps=1, new=[], new_tokens=EMPTY_I32, page_slots=EMPTY_I32, page_indices=EMPTY_I32,
+        page_ids=EMPTY_I32, row_slots=int32s([2]), row_starts=int32s([5]), row_counts=int32s([1]), row_samples=int32s([1]),
+    )  # fmt: skip
+    state.write(changes_nothing, table)
+    assert len(uploads) == 1
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2, 5, 8])
+def test_tokens_as_they_come_from_the_wire_are_written(state: DeviceState, n_tokens: int) -> None:
+    received = np.frombuffer(int32s(range(50, 50 + n_tokens)).tobytes(), np.dtype("<i4"))  # read-only
+    new = NewSequence(slot=1, n_tokens=n_tokens, n_prompt=n_tokens, sampling=Sampling(temperature=0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        state.write(msgspec.structs.replace(PLAN, new=[new], new_tokens=received))
+    assert state.tokens[1, :n_tokens].tolist() == received.tolist()
 
 
 @pytest.mark.parametrize(("sizes", "name"), [((0, 1, 1), "n_slots"), ((1, 0, 1), "max_length"), ((1, 1, -1), "dummy_page")])

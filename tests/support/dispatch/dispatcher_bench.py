@@ -73,11 +73,15 @@ class PeersPost(Post):
 class DispatcherBench:
     """A dispatcher, and what it has given up."""
 
-    def __init__(self, *names: str, resubmit_budget: int = 2, names_holders: bool = False) -> None:
+    def __init__(
+        self, *names: str, resubmit_budget: int = 2, names_holders: bool = False, are_told_apart: bool = False
+    ) -> None:
         self.post = PeersPost(*names)
         self.given_up: list[tuple[GrowingSequence, Ended]] = []
         self._requests: list[Request] = []  # sequences do not keep them
-        settings = GatewaySettings(resubmit_budget=resubmit_budget, names_holders=names_holders)
+        settings = GatewaySettings(
+            resubmit_budget=resubmit_budget, names_holders=names_holders, caller_header="x-caller" if are_told_apart else ""
+        )
         self.dispatcher = Dispatcher(settings, 1, self.post, self._give_up, self._blame)
 
     def _give_up(self, sequence: GrowingSequence, ended: Ended) -> None:

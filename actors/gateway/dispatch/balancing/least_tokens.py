@@ -11,11 +11,12 @@ _NEARLY = 1.25  # a change of a load by less than an eighth is not reported, on 
 
 def least_loaded(candidates: Sequence[Candidate], n_tokens: int) -> Candidate:
     """The replica with the least load. Those that differ by little, as reports do, or by less than this work (`n_tokens`) count
-    as equal: of them the one that has got the fewest tokens of late. So replicas share the work evenly while they are mostly
-    idle too, and gateways that read the same report do not all choose the same one."""
+    as equal: of them the one where the caller has the least, then the one that has got the fewest tokens of late. So a caller
+    has its share of every replica, replicas share the work evenly while they are mostly idle too, and gateways that read the
+    same report do not all choose the same one."""
     least = min(one.load_tokens for one in candidates)
     near = [one for one in candidates if one.load_tokens <= _NEARLY * least + n_tokens]
-    return min(near, key=lambda one: (one.recent_tokens, one.load_tokens, one.name))
+    return min(near, key=lambda one: (one.caller_tokens, one.recent_tokens, one.load_tokens, one.name))
 
 
 class LeastTokens(BalancingStrategy):

@@ -12,6 +12,7 @@ Where no scheduler reports, the load is that of this gateway's own attempts.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 
 from actors.gateway.dispatch.balancing.decayed_sum import DecayedSum
 
@@ -26,6 +27,7 @@ class _Work:
     def __init__(self) -> None:
         self.open: dict[int, int] = {}  # by attempt
         self.open_tokens = 0
+        self.by_caller: dict[bytes, int] = {}  # the same tokens, of callers that are told apart
         self.unconfirmed: dict[int, int] = {}  # the part of `open` that no Taken has come for
         self.unconfirmed_tokens = 0
         self.confirmed: deque[tuple[float, int]] = deque()  # of late: when, and how many
@@ -44,9 +46,11 @@ class OpenWork:
         """How many tokens an answer of at most `most_tokens` probably has: as many as others had."""
         return max(min(most_tokens, int(self._output_tokens)), 0)
 
-    def opened(self, name: str, attempt: int, n_tokens: int, now_s: float) -> None:
-        """An attempt that brings this work goes to a replica."""
+    def opened(self, name: str, attempt: int, n_tokens: int, now_s: float, caller: bytes = b"") -> None:
+        """An attempt that brings this work goes to a replica. `caller`: b"" where callers are not told apart."""
         work = self._by_name.setdefault(name, _Work())
+        if caller:
+            work.by_caller[caller] = work.by_caller.get(caller, 0) + n_tokens
         work.open[attempt] = work.unconfirmed[attempt] = n_tokens
         work.open_tokens += n_tokens
         work.unconfirmed_tokens += n_tokens
@@ -61,11 +65,17 @@ class OpenWork:
             work.confirmed_tokens += n_tokens
             self._expire(work, now_s)
 
-    def closed(self, name: str, attempt: int) -> None:
-        """An attempt is over, or is taken away from its replica."""
-        if (work := self._by_name.get(name)) is not None:
-            work.open_tokens -= work.open.pop(attempt, 0)
-            work.unconfirmed_tokens -= work.unconfirmed.pop(attempt, 0)
+    def closed(self, name: str, attempt: int, caller: bytes = b"") -> None:
+        """An attempt of this caller is over, or is taken away from its replica."""
+        if (work := self._by_name.get(name)) is None:
+            return
+        n_tokens = work.open.pop(attempt, 0)
+        work.open_tokens -= n_tokens
+        work.unconfirmed_tokens -= work.unconfirmed.pop(attempt, 0)
+        if caller:
+            work.by_caller[caller] = work.by_caller.get(caller, 0) - n_tokens
+            if not work.by_caller[caller]:
+                del work.by_caller[caller]
 
     def answered(self, n_output: int) -> None:
         """An answer of so many tokens is complete."""
@@ -91,6 +101,16 @@ class OpenWork:
             return work.open_tokens
         self._expire(work, now_s)
         return reported_tokens + work.unconfirmed_tokens + work.confirmed_tokens
+
+    def tokens_of(self, name: str, caller: bytes) -> int:
+        """Tokens of the open attempts that a caller has at a replica."""
+        work = self._by_name.get(name)
+        return 0 if work is None else work.by_caller.get(caller, 0)
+
+    def by_caller(self, name: str) -> Mapping[bytes, int]:
+        """Tokens of the open attempts of each caller at a replica."""
+        work = self._by_name.get(name)
+        return {} if work is None else work.by_caller
 
     def recent_tokens(self, name: str, now_s: float) -> float:
         """Tokens that this gateway has given a replica of late."""

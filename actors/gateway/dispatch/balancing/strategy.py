@@ -18,6 +18,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     load_tokens: int  # that wait or run there, as its scheduler says, with what was sent since
     recent_tokens: float  # that this gateway has given it of late; older ones count less
     pages: int  # leading ones of the prompt that it has cached, as far as the cache directory knows
+    caller_tokens: float = 0.0  # that the same caller has there; 0 where callers are not told apart, or nobody waits
 
 
 class ChoiceReason(StrEnum):

@@ -2,7 +2,8 @@
 
     wait until the first token  ~  pace * tokens of work (those that were there already, and those of the sequence)
 
-So a long prompt may take long, and one behind a long queue too. A wait is slow above `_SLOW_FACTOR` times the expected one plus
+So a long prompt may take long, and one behind a long queue too. One that has passed others, by its priority or its caller's
+share, says nothing: it did not wait for what was there. A wait is slow above `_SLOW_FACTOR` times the expected one plus
 `_SLACK_S`. What is slow is learned from as well, within limits: a replica that stays slow becomes the rule for itself.
 """
 

@@ -136,7 +136,8 @@ class ReplicaHealth:
 
     @staticmethod
     def _began(one: _One, begun: Started, now_s: float) -> None:
-        one.pace.observe(begun.wait_s, begun.n_tokens)
+        if not begun.has_passed:
+            one.pace.observe(begun.wait_s, begun.n_tokens)
         if begun.was_late:
             one.breaker.left(begun.attempt)
         else:

@@ -25,12 +25,14 @@ class _AwaitedStart:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """An attempt has its first token, after this wait. `was_late`: that was reported before, or is so now."""
+    """An attempt has its first token, after this wait. `was_late`: that was reported before, or is so now. `has_passed`: older
+    ones still wait, so the work that was before it says nothing of its wait."""
 
     attempt: int
     wait_s: float
     n_tokens: int
     was_late: bool
+    has_passed: bool
 
 
 class StartWatch:
@@ -57,11 +59,12 @@ class StartWatch:
     def closed(self, attempt: int, n_ids: int, now_s: float) -> tuple[bool, Started | None]:
         """An attempt is over, and its sequence has `n_ids` tokens. Returns whether it was waiting, and how it has begun if it
         has."""
-        one = self._waiting.pop(attempt, None)
-        if one is None or n_ids <= one.n_ids:
-            return one is not None, None
-        wait_s = now_s - one.sent_s
-        return True, Started(attempt, wait_s, one.n_tokens, one.is_late or wait_s > one.limit_s)
+        one = self._waiting.get(attempt)
+        if one is None:
+            return False, None
+        oldest = next((other for other in self._waiting.values() if not other.is_late), one)  # a late one may be stuck
+        del self._waiting[attempt]
+        return True, None if n_ids <= one.n_ids else _started(attempt, one, now_s, has_passed=oldest.sent_s < one.sent_s)
 
     def look(self, n_ids_of: Callable[[int], int], now_s: float) -> tuple[list[Started], list[int]]:
         """Returns the attempts that have a token since the last look, and those that have become late. `n_ids_of(attempt)`:
@@ -70,13 +73,21 @@ class StartWatch:
         paused_s = gap_s if gap_s > _PAUSE_S else 0.0
         started: list[Started] = []
         late: list[int] = []
+        others_wait = False
         for attempt, one in list(self._waiting.items()):
             one.sent_s = min(one.sent_s + paused_s, now_s)
             wait_s = now_s - one.sent_s
             if n_ids_of(attempt) > one.n_ids:
                 del self._waiting[attempt]
-                started.append(Started(attempt, wait_s, one.n_tokens, one.is_late or wait_s > one.limit_s))
-            elif wait_s > one.limit_s and not one.is_late:
+                started.append(_started(attempt, one, now_s, has_passed=others_wait))
+                continue
+            if wait_s > one.limit_s and not one.is_late:
                 one.is_late = True
                 late.append(attempt)
+            others_wait = others_wait or not one.is_late
         return started, late
+
+
+def _started(attempt: int, one: _AwaitedStart, now_s: float, *, has_passed: bool) -> Started:
+    wait_s = now_s - one.sent_s
+    return Started(attempt, wait_s, one.n_tokens, one.is_late or wait_s > one.limit_s, has_passed)

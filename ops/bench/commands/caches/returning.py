@@ -4,7 +4,7 @@ python -m ops.bench returning --gpus 0 --tokens 512 --device-cache 64MiB --host-
 python -m ops.bench returning --gpus 1 --model CONFIG_DIR --server-arg=--load-format=random           a large one on a GPU
 
 Two servers on one machine, one without a host tier, are asked in turns: each conversation of one, then of the other. Together
-the prompts must be larger than the device's cache, and smaller than the host's.
+the prompts must be larger than the device's cache, and smaller than the host's; or smaller than `--disk-cache`.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _TOLD_S = 3.0  # a scheduler tells of its figures about once a second
 @click.option("--device-cache", default="2GiB", help="Memory for keys and values of each server.")
 @click.option("--host-cache", default="8GiB", help="Of the server that has a host tier.")
 @click.option("--host-cache-dtype", "dtype", default="same", help="What that host tier holds, as for `supervisor start`.")
+@click.option("--disk-cache", default="", help="Of that server; empty: it has no disk tier.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, help="In which every conversation returns.")
 @click.option(
     "--warm-rounds", type=click.IntRange(min=1), default=1, help="Before them, not counted; all is computed in the first."
@@ -46,12 +47,13 @@ _TOLD_S = 3.0  # a scheduler tells of its figures about once a second
 @click.option("--out", help="Append the JSON here instead of printing it.")
 def command(
     gpus: int, model: str, server_args: tuple[str, ...], conversations: int, n_tokens: int, n_new: int, device_cache: str,
-    host_cache: str, dtype: str, rounds: int, warm_rounds: int, always: bool, seed: int, out: str | None,
+    host_cache: str, dtype: str, disk_cache: str, rounds: int, warm_rounds: int, always: bool, seed: int, out: str | None,
 ) -> None:  # fmt: skip
     """First tokens of conversations that return, computed and from the host tier, in turns."""
     flags = [*LOG_FLAGS, "--gpus", str(gpus), "--no-standby", "--max-length", str(n_tokens + n_new + 16)]
     flags += ["--set", f"worker.kv_memory_bytes={device_cache}", *(["--model", model] if model else []), *server_args]
     tier_flags = ["--host-cache", host_cache, "--host-cache-dtype", dtype]
+    tier_flags += ["--disk-cache", disk_cache] if disk_cache else []
     tier_flags += ["--set", "scheduler.tier_loads=always"] if always else []
     prompts = make_prompts(conversations, n_tokens, seed)
     try:
@@ -64,7 +66,8 @@ def command(
         raise click.ClickException(str(error)) from None
     _show(result, f"{n_tokens:,} tokens, {conversations} conversations, {rounds} rounds")
     options = {"model": model or "smollm2", "gpus": gpus, "tokens": n_tokens, "conversations": conversations}
-    options |= {"device_cache": device_cache, "host_cache": host_cache, "host_cache_dtype": dtype, "rounds": rounds}
+    options |= {"device_cache": device_cache, "host_cache": host_cache, "host_cache_dtype": dtype, "disk_cache": disk_cache}
+    options |= {"rounds": rounds, "always": always}
     options |= {"server_args": list(server_args)}
     write_json({"bench": "returning", "machine": describe_machine(), **options, **result}, out)
 

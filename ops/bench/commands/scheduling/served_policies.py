@@ -39,7 +39,7 @@ from supervisor.operator.calls import ask_status
 
 _DEVICE = ("worker.hash_chain_step_s=0.05", "worker.max_step_tokens=256", "worker.n_slots=8", "worker.hash_chain_pages=20000")
 _SETTLED_S = 6.0  # until both tenants have their part, and keys are known
-_SMALL, _TIMES = 16, 10  # connections of the tenant that asks for less, and how many times as many the other one has
+_TIMES = 10  # so many times as many connections has the tenant that asks for more
 _SHAPE, _SHORT, _LONG = AskedTokens(16, 48), AskedTokens(16, 16), AskedTokens(64, 96)
 _DEADLINE_S = 3.0  # of a short request, which takes 1 s alone
 _BURST, _BURST_EVERY_S = 8, 12.0  # long requests for each replica
@@ -58,6 +58,7 @@ class _WantedLoad:
 @click.option("--subject", type=click.Choice(["shares", "deadlines"]), default="shares")
 @click.option("--policy", "policies", multiple=True, help="May be repeated. Empty: fcfs and fair, or fcfs and sla.")
 @click.option("--weight", default=1.0, help="Of shares: that of the tenant that asks for less; the other one has 1.")
+@click.option("--streams", default=16, help="Of shares: connections of the tenant that asks for less.")
 @click.option("--load", default=0.9, help="Of deadlines: part of what the server does at most.")
 @click.option("--duration", "duration_s", default=30.0, help="Seconds of each measurement.")
 @click.option("--replicas", default=2)
@@ -66,8 +67,8 @@ class _WantedLoad:
 @click.option("--seed", default=1)
 @click.option("--out", help="Append the JSON here.")
 def command(
-    subject: str, policies: tuple[str, ...], weight: float, load: float, duration_s: float, replicas: int, gateways: int,
-    kill_scheduler: bool, seed: int, out: str | None,
+    subject: str, policies: tuple[str, ...], weight: float, streams: int, load: float, duration_s: float, replicas: int,
+    gateways: int, kill_scheduler: bool, seed: int, out: str | None,
 ) -> None:  # fmt: skip
     """Shares of tenants, or deadlines, by policy, in real servers."""
     flags = ["--model", "hash-chain", "--gpus", "0", "--no-standby", "--api-keys"]
@@ -83,37 +84,49 @@ def command(
             keys = [add_key(Path(state), tenant) for tenant in ("small", "big")]
             wanted = _WantedLoad(load, capacity, replicas)
             if subject == "shares":
-                measured = _shares(server, keys, weight, duration_s, kill_scheduler)
+                measured = _shares(
+                    server, [(keys[0], streams), (keys[1], streams * _TIMES)], weight, duration_s, kill_scheduler
+                )
             else:
                 measured = _deadlines(server, keys[0], wanted, duration_s, random.Random(seed), kill_scheduler)
             result[policy] = {**asyncio.run(measured), "processor_s": _processor_s(server)}
             capacity = result[policy].get("capacity_tokens_per_s", 0.0)
             CONSOLE.print({policy: result[policy]})
-    options = {"weight": weight, "load": load, "replicas": replicas, "gateways": gateways, "killed": kill_scheduler}
+    options = {
+        "weight": weight,
+        "streams": streams,
+        "load": load,
+        "replicas": replicas,
+        "gateways": gateways,
+        "killed": kill_scheduler,
+    }
     told = {"bench": "served-policies", "subject": subject, "machine": describe_machine(), **options, "duration_s": duration_s}
     write_json({**told, "policies": result}, out)
 
 
-async def _shares(server: OwnServer, keys: Sequence[str], weight: float, duration_s: float, kills: bool) -> dict[str, Any]:
-    """How far the smaller tenant's part of the tokens is from its share, in any 10 s, and all tokens a second."""
-    tenants = TenantTokens(keys[0]), TenantTokens(keys[1])
+async def _shares(
+    server: OwnServer, asked: Sequence[tuple[str, int]], weight: float, duration_s: float, kills: bool
+) -> dict[str, Any]:
+    """How far the smaller tenant's part of the tokens is from its share, in any 10 s, and all tokens a second. `asked`: keys of
+    both tenants, and their connections."""
+    tenants = [(TenantTokens(key), n_streams) for key, n_streams in asked]
     began_s = time.monotonic() + _SETTLED_S
     end_s = began_s + duration_s
     async with client_of(server.url) as http:
         kill = asyncio.ensure_future(_kill_at(server, began_s + duration_s / 2)) if kills else None
-        counts = (_SMALL, _SMALL * _TIMES)
         await asyncio.gather(
-            *(stream_until(http, tenants[which], _SHAPE, seed, end_s) for which in (0, 1) for seed in range(counts[which]))
+            *(stream_until(http, tenant, _SHAPE, seed, end_s) for tenant, n_streams in tenants for seed in range(n_streams))
         )
         if kill is not None:
             await kill
-    small, both = tenants[0].between(began_s, end_s), sum(one.between(began_s, end_s) for one in tenants)
+    got = [tenant for tenant, _ in tenants]
+    small, both = got[0].between(began_s, end_s), sum(one.between(began_s, end_s) for one in got)
     return {
         "share": round(weight / (weight + 1), 4),
         "part": round(small / both, 4),
-        "largest_distance_in_10_s": round(largest_distance(tenants, weight / (weight + 1), (began_s, end_s)), 4),
+        "largest_distance_in_10_s": round(largest_distance(got, weight / (weight + 1), (began_s, end_s)), 4),
         "tokens_per_s": round(both / duration_s, 1),
-        "errors": sum(one.n_errors for one in tenants),
+        "errors": sum(one.n_errors for one in got),
     }
 
 

@@ -10,6 +10,7 @@ from messages.caches import prefixes
 from messages.generation.replica_state import ReplicaCondition, ReplicaState
 from messages.generation.sequences import Holder, Refused, Taken
 from messages.lifecycle.lifecycle import Cause
+from messages.wire.message import NO_TRACE, Message
 from tests.support.dispatch.dispatcher_bench import DispatcherBench
 
 ONE = "scheduler/0"
@@ -23,6 +24,20 @@ def test_without_a_scheduler_a_sequence_waits_until_one_comes() -> None:
     bench.dispatcher.scheduler_up("scheduler/0")
     assert bench.dispatcher.n_waiting == 0
     assert [name for name, _ in bench.post.submits()] == [ONE, ONE]
+
+
+def test_work_is_counted_after_its_message_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = DispatcherBench(ONE)
+    counted, send = list[int](), bench.post.send
+
+    def note_send(name: str, message: Message, trace: bytes = NO_TRACE) -> None:
+        counted.append(bench.dispatcher.balancer.load_tokens(ONE))
+        send(name, message, trace)
+
+    monkeypatch.setattr(bench.post, "send", note_send)
+    bench.submit([1])
+    assert counted == [0]
+    assert bench.dispatcher.balancer.load_tokens(ONE) > 0
 
 
 def test_a_full_mailbox_is_tried_again_later_and_less_and_less_often() -> None:
