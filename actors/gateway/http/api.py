@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from actors.gateway.access.audited import audit_of
-from actors.gateway.access.http_keys import key_in
+from actors.gateway.access.http_keys import key_in, no_key_in
 from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.caller import caller_of_call, is_forwarded
@@ -161,7 +161,7 @@ def _origin_of(settings: GatewaySettings, http: HttpRequest, headers: Mapping[by
 async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes], endpoint: Endpoint) -> Origin:
     """The origin of a call by the API key in its headers. Raises: Refusal."""
     key = key_in(headers)
-    holder = keys.known(key) or await keys.holder_of(key)
+    holder = keys.known(key) or await keys.holder_of(key, no_key_in(headers))
     if not (endpoint.shows_metrics or endpoint.needs_admin):  # the latter refuses it, with a line in the audit log
         holder.check_may_ask()
     return msgspec.structs.replace(origin, caller=holder.caller, is_admin=holder.is_admin, sees_all=holder.sees_all)
