@@ -8,7 +8,7 @@ Starlette.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -94,11 +94,31 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
     audit = audit_of(services.settings)
     known = (*ENDPOINTS, *rebuilt.ENDPOINTS) if for_gateways else ENDPOINTS
     endpoints = [for_admins(one, services, audit) for one in known]
-    routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
+    routes = [
+        Route(path, _by_method(calls) if len(calls) > 1 else next(iter(calls.values())), methods=[*calls])
+        for path, calls in _calls_by_path(endpoints, services).items()
+    ]
     posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST" and "{" not in one.path}
     refused = partial(on_http_exception, services.manager.refusals, partial(_origin_of, services.settings))
     handlers: Any = {HTTPException: refused, Exception: on_exception}
     return DirectRoutes(posts, Starlette(routes=routes, exception_handlers=handlers), on_exception)
+
+
+def _calls_by_path(endpoints: Iterable[Endpoint], services: Services) -> dict[str, dict[str, AnswerCall]]:
+    """All endpoints of each path by their methods: one route for each path, so that a wrong method is told all right ones."""
+    calls: dict[str, dict[str, AnswerCall]] = {}
+    for one in endpoints:
+        calls.setdefault(one.path, {})[one.method] = _framed(one, services)
+    return calls
+
+
+def _by_method(calls: Mapping[str, AnswerCall]) -> AnswerCall:
+    """The endpoint of a path that has several. HEAD is answered as GET."""
+
+    async def answer(http: HttpRequest) -> ASGIApp:
+        return await calls["GET" if http.method == "HEAD" else http.method](http)
+
+    return answer
 
 
 def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
