@@ -8,8 +8,8 @@ from actors.pages.page_ledger import PageLedger
 from actors.pages.page_updates import PageUpdates
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts, TailReport
-from actors.scheduler.planning.plan_builder import ForcedTokens
-from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.planning.rows.advance import Advance
+from actors.scheduler.planning.rows.row import ForcedTokens
 from actors.scheduler.sequences.sequence import Sequence
 from messages.drafts import Drafts
 from messages.errors import MailboxFull

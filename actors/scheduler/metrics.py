@@ -103,7 +103,7 @@ class SchedulerMetrics:
     def count_plan(self, planned: PlannedStep) -> None:
         """Count a plan that has been sent."""
         self.plans.inc()
-        self.batch_rows.observe(len(planned.rows))
+        self.batch_rows.observe(planned.n_rows)
         self.computed_tokens.inc(planned.n_tokens)
         n_steps = planned.plan.n_steps
         self._step_tokens.observe(planned.n_tokens / n_steps, n_steps)

@@ -28,11 +28,12 @@ from actors.scheduler.gang.outages import Outages
 from actors.scheduler.gang.seal_store import SealStore
 from actors.scheduler.hints import Hints
 from actors.scheduler.metrics import SchedulerMetrics
+from actors.scheduler.new_tokens import NewTokens
 from actors.scheduler.outgoing import Outgoing, add_prompts, send_taken, without_credit
 from actors.scheduler.plan_timer import PlanTimer
 from actors.scheduler.planning.drafts import ReceivedDrafts
-from actors.scheduler.planning.step_tracker import Advance
 from actors.scheduler.policies.choice import make_queues
+from actors.scheduler.sequences.permission import Permission
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from actors.scheduler.tier_moves import TierMoves, handlers
@@ -74,6 +75,7 @@ class SchedulerActor(Actor):
         self._endings = Endings(self, self._queues, self._gang, self._outgoing, self._hints, self.metrics, self._recorder)
         self._next_number, self._is_draining = 1, False
         self._timer = PlanTimer(self, lambda: self._plan_ahead())
+        self._new_tokens = NewTokens(self._outgoing, self._endings, self._hints, self._timer, self.metrics)
         self._idleness, self._grammars = Idleness(), GrammarGate(lambda: time.monotonic())
 
     def handlers(self) -> Mapping[type[Message], Handler]:
@@ -167,30 +169,8 @@ class SchedulerActor(Actor):
         self._outages.computed()
         advances = self._gang.apply(result)
         add_prompts(self._outgoing, self._gang.tracker.take_prompts())
-        self.metrics.count_generated(sum([len(advance.ids) for advance in advances]))
         is_drafting = self._usable_drafts() is not None and self._hints.has_speculation
-        for advance in advances:
-            self._advance(advance, result, is_drafting)
-
-    def _advance(self, advance: Advance, result: steps.Result, is_drafting: bool) -> None:
-        sequence = advance.row.sequence
-        if advance.ending == "failed":
-            return self._endings.end(sequence, "failed", f"grammar: {advance.detail}", "grammar_too_complex")
-        self._outgoing[sequence.gateway].add(advance, result)
-        if advance.rest_s or sequence.grammar_state.is_slow:
-            sequence.grammar_state.rest(time.monotonic(), advance.rest_s)
-            self._timer.after_rest(advance.rest_s)
-        if not sequence.timeline.first_token_s:
-            sequence.timeline.first_token_s = time.monotonic()
-        if advance.row.drafts:
-            sequence.timeline.verified(len(advance.row.drafts), advance.n_accepted)
-            self.metrics.count_drafts(len(advance.row.drafts), advance.n_accepted)
-        if advance.ending == "length":
-            self._endings.end_at_limit(sequence)
-        elif advance.ending is not None:
-            self._endings.end(sequence, advance.ending)
-        elif is_drafting and sequence.terms.speculation:
-            self._hints.advanced(advance)
+        self._new_tokens.told(advances, result, is_drafting)
 
     def on_step_failed(self, delivery: Delivery, failed: steps.StepFailed) -> None:
         """The gang has refused a plan as a whole: all sequences start again in a new epoch, and some are suspects."""
@@ -253,11 +233,7 @@ class SchedulerActor(Actor):
             self.child.drained()
 
     def _plan_ahead(self) -> None:
-        paused = without_credit(self._outgoing, self.settings.unacked_messages)
-
-        def may_run(sequence: Sequence) -> bool:
-            return sequence.gateway not in paused and (sequence.terms.grammar is None or self._grammars.is_open(sequence))
-
+        may_run = Permission(without_credit(self._outgoing, self.settings.unacked_messages), self._grammars.is_open)
         may_plan = True
         while may_plan:
             while (planned := self._gang.plan(may_run, self._usable_drafts())) is not None:

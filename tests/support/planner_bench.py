@@ -8,7 +8,6 @@ tables are those of a rank, which checks each plan.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from collections.abc import Sequence as Values
 from typing import Any
 
@@ -17,8 +16,9 @@ import msgspec
 from actors.scheduler.gang.gang_view import GangView
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.plan_builder import PlannedStep
-from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.planning.rows.advance import Advance
 from actors.scheduler.policies.choice import make_queues
+from actors.scheduler.sequences.permission import MayRun, Permission
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 from gpu_workers.batch.slot_table import SlotTable
@@ -31,6 +31,7 @@ from messages.wire.arrays import int32s
 from tests.support.scheduler.page_contents import PageContents
 
 VOCABULARY = 1000
+_ALL = Permission()
 
 
 def sequence_of(number: int, tokens: Values[int] = (1, 2, 3), n_prompt: int | None = None, **terms: Any) -> Sequence:
@@ -98,7 +99,7 @@ class PlannerBench:
         self.queues.add(sequence)
         return sequence
 
-    def plan(self, may_run: Callable[[Sequence], bool] = lambda sequence: True) -> PlannedStep | None:
+    def plan(self, may_run: MayRun = _ALL) -> PlannedStep | None:
         """The next plan, which is in flight then."""
         planned = self.gang.plan(may_run, self.drafts)
         if planned is not None:

@@ -19,7 +19,7 @@ from actors.pages.sizing.working_set import SizingRule
 from actors.scheduler.gang.applied_plans import AppliedPlans
 from actors.scheduler.gang.open_page_records import record_open_pages
 from actors.scheduler.planning.host_tier import HostTier
-from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.planning.rows.advance import Advances
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
 
@@ -96,8 +96,8 @@ class GangMemory:
             return self.ledger.forget(wanted, self._roots)
         return None if self._has_left else 0
 
-    def note_open(self, advances: list[Advance]) -> None:
-        """Record how far the last pages of these sequences are filled."""
+    def note_open(self, advances: Advances) -> None:
+        """Record how far the last pages of the sequences are filled that have new tokens."""
         if self._table is not None:
             record_open_pages(self._table, advances)
 

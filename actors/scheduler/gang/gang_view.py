@@ -14,8 +14,6 @@ gang's slots and of the steps in flight. A *memory generation* is the time in wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from actors.pages.forgetting import Forgetting
 from actors.pages.forgetting_ledger import ForgettingLedger
 from actors.pages.seal_table import NO_SEALS, SealTables
@@ -30,12 +28,15 @@ from actors.scheduler.planning.batch_planner import BatchPlanner
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.host_tier import HostTier
 from actors.scheduler.planning.look_ahead import LookAhead
-from actors.scheduler.planning.plan_builder import PlannedStep, RowEnd
+from actors.scheduler.planning.plan_builder import PlannedStep
 from actors.scheduler.planning.prompt_pace import PromptPace
+from actors.scheduler.planning.rows.advance import Advances
+from actors.scheduler.planning.rows.row import RowEnd
 from actors.scheduler.planning.step_cost import StepCost
 from actors.scheduler.planning.step_times import StepTimes
-from actors.scheduler.planning.step_tracker import Advance, StepTracker
+from actors.scheduler.planning.step_tracker import StepTracker
 from actors.scheduler.planning.urgent.urgent_planner import UrgentPlanner
+from actors.scheduler.sequences.permission import MayRun
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
@@ -43,8 +44,6 @@ from messages.generation.replica_state import ReplicaCondition
 from messages.generation.sequences import Suspicion
 from messages.lifecycle.lifecycle import Cause, leaves_memory_intact
 from messages.steps import PAGE_TOKENS, Capacity, EngineCapacity, Reset, Result, StepFailed
-
-MayRun = Callable[[Sequence], bool]
 
 
 class GangView:
@@ -250,7 +249,7 @@ class GangView:
             planned = planner.plan(*at, lambda s: s is alone, drafts)
         return planned
 
-    def apply(self, result: Result) -> list[Advance]:
+    def apply(self, result: Result) -> Advances:
         """One step is done. Returns the new tokens. Raises: ValueError when another step was expected."""
         number = int(result.step)
         computed = self.tracker.of_step(number) if self.probation.has_suspects else []
@@ -261,7 +260,7 @@ class GangView:
             self._memory.plan_ended(planned.plan.step)
         if self._trial.is_running:
             self.n_changes += self._trial.step_done()
-            return []
+            return Advances(None, [])
         self._memory.note_open(advances)
         if computed:
             self.probation.computed(computed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from actors.scheduler.planning.plan_builder import RowEnd
+from actors.scheduler.planning.rows.row import RowEnd
 from actors.scheduler.sequences.sequence import Sequence
 from messages.steps import PAGE_TOKENS
 

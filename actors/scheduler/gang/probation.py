@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from actors.scheduler.planning.plan_builder import RowEnd
+from actors.scheduler.planning.rows.row import RowEnd
 from actors.scheduler.sequences.policy import SchedulingPolicy
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.generation.replica_state import Suspect

@@ -17,6 +17,8 @@ from itertools import takewhile
 import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
+from actors.scheduler.planning.decoding.decode_planner import DecodePlanner
+from actors.scheduler.planning.decoding.page_seals import PageSeals
 from actors.scheduler.planning.drafts import ReceivedDrafts
 from actors.scheduler.planning.entering.cohorts import Cohorts
 from actors.scheduler.planning.entering.displacement import Displacement
@@ -27,10 +29,12 @@ from actors.scheduler.planning.entering.page_budgets import PageBudgets
 from actors.scheduler.planning.entering.page_supply import PageSupply
 from actors.scheduler.planning.entering.turns import StepTurns, Turn
 from actors.scheduler.planning.host_tier import HostTier
-from actors.scheduler.planning.plan_builder import NO_DRAFTS, ForcedTokens, PlanBuilder, PlannedStep, Row
+from actors.scheduler.planning.plan_builder import PlanBuilder, PlannedStep
 from actors.scheduler.planning.prefix_search import PrefixSearch
 from actors.scheduler.planning.prompt_pace import PromptPace
+from actors.scheduler.planning.rows.row import NO_DRAFTS, ForcedTokens, Row
 from actors.scheduler.planning.step_times import StepTimes
+from actors.scheduler.sequences.permission import MayRun
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence, State
 from actors.scheduler.settings import SchedulerSettings
@@ -38,7 +42,6 @@ from messages.steps import PAGE_TOKENS, EngineCapacity
 
 _MOST_FORCED = 15  # with the token before them: as many as share one call of the attention with other rows
 _MOST_COMPARED = 64  # waiting sequences among which the shortest is looked for
-MayRun = Callable[[Sequence], bool]
 Drafts = ReceivedDrafts | None  # None when drafts cost more than they give
 
 
@@ -58,14 +61,17 @@ class BatchPlanner:
         self._queues, self._ledger, self._capacity = queues, ledger, capacity
         self._pace, self._times = pace, times
         self._max_sequence_tokens = capacity.max_sequence_tokens
-        self._prefix_reuse, self._draft_depth = settings.prefix_reuse, settings.draft_depth
+        self._draft_depth = settings.draft_depth
         self._prefixes = PrefixSearch(ledger, settings.prefix_reuse, capacity.copies_pages, tier)
-        self._budgets, self._tier = PageBudgets(queues, capacity.n_pages), tier
+        self._budgets = PageBudgets(queues, capacity.n_pages)
         self._supply = PageSupply(queues, ledger, self._budgets)
         self._entry = SlotEntry(
             queues, ledger, self._prefixes, pace, self._supply, self._budgets, most_passed=settings.most_passed
         )
-        self._displacement = Displacement(queues, ledger, lambda sequence: self.seal_known(sequence, is_planned=False))
+        seals = PageSeals(ledger, tier, is_on=settings.prefix_reuse)
+        self.seal_known = seals.seal_known
+        self._together = DecodePlanner(capacity, queues, ledger, self._supply, seals)
+        self._displacement = Displacement(queues, ledger, lambda sequence: seals.seal_known(sequence, is_planned=False))
         queues.policy.measured_by(pace)
         self._cohorts = Cohorts(settings.pp)
         self._hurrying, self._turns = Hurrying(queues, self._entry), StepTurns(queues.policy, pace, settings.urgent_step_s)
@@ -87,23 +93,23 @@ class BatchPlanner:
         if self._queues.policy.displaces and len(self._queues.waiting) and not self._is_takeover:
             self._displacement.make_room(builder, may_run)
         self._plan_rows(builder, may_run, drafts)
-        if not builder.rows and not self._plan_entered(builder):
+        if not builder.n_rows and not self._plan_entered(builder):
             return None
         if self._is_takeover:
             builder.restate_pages()
             self._is_takeover = False
-        self._cohorts.planned(builder.rows)
+        self._cohorts.planned(builder)
         n_steps = grant_steps(builder, most_steps, self._queues, self._ledger, self._supply)
+        self._together.granted(n_steps)
         self._ledger.commit_plan()
         if self._queues.policy.counts:
-            rows = builder.rows
-            self._queues.policy.planned([row.sequence for row in rows], [row.count for row in rows], n_steps - 1)
+            self._queues.policy.planned(builder.sequences, builder.counts, n_steps - 1)
         return builder.finish(epoch, step, n_steps)
 
     def _plan_rows(self, builder: PlanBuilder, may_run: MayRun, drafts: Drafts) -> None:
         """Rows of the sequences that decode, then those of prompts."""
         running = self._queues.running  # here as in `_plan_decoding`: the properties, without a call for each row
-        decoding = [s for s in running if s.known + s.in_flight - s.planned == 1]
+        decoding = self._together.unchanged or [s for s in running if s.known + s.in_flight - s.planned == 1]
         prompts = [s for s in running if s.n_unplanned > 1] if len(decoding) < len(running) else []
         has_prompts = bool(prompts) or len(self._queues.waiting) > 0
         decoding = self._cohorts.choose(decoding, has_prompts, may_run)
@@ -113,14 +119,16 @@ class BatchPlanner:
         self._plan_decoding(builder, turn.decoding, may_run, drafts)
         if has_prompts and turn.takes_prompts:
             self._plan_prompts(builder, [s for s in prompts if s.state is State.RUNNING], may_run, hurried, turn)
-            if turn.is_of_prompts and not builder.rows:  # none has found pages or credit
+            if turn.is_of_prompts and not builder.n_rows:  # none has found pages or credit
                 self._plan_decoding(builder, kept, may_run, drafts)
         elif not has_prompts:
             self._pace.rest()
 
     def _plan_decoding(self, builder: PlanBuilder, decoding: list[Sequence], may_run: MayRun, drafts: Drafts) -> None:
-        """A row for each of these sequences. Most rows are of one token without drafts: they are made here, with as few calls
-        as possible, because a full batch has hundreds of them in each plan."""
+        """A row for each of these sequences, all together or one by one. Rows of one token without drafts are made here, with
+        as few calls as possible."""
+        if not self._is_takeover and self._together.plan(builder, decoding, may_run, drafts is not None):
+            return
         running, most_tokens, n_tokens = State.RUNNING, self._capacity.max_step_tokens, builder.n_tokens  # written back below
         add, take = builder.rows.append, self._supply.take
         for s in decoding:
@@ -145,19 +153,6 @@ class BatchPlanner:
     def _n_entering(self, builder: PlanBuilder) -> int:
         """Waiting sequences that could have slots in this plan."""
         return 0 if builder.n_preempted else min(len(self._queues.waiting), self._queues.n_free_slots)
-
-    def seal_known(self, sequence: Sequence, is_planned: bool) -> None:
-        """Tell the ledger the content of every full page of known tokens whose positions are planned. `is_planned`: by the plan
-        that is being made; otherwise by an earlier one."""
-        if not is_planned:
-            self._tier.settle()
-        if not self._prefix_reuse or self._tier.ahead.keeps_unsealed(sequence):
-            return
-        complete = min(sequence.planned, sequence.known) // PAGE_TOKENS
-        for index in range(sequence.n_sealed, complete):
-            before = sequence.pages[index - 1] if index else None
-            self._ledger.seal(sequence.pages[index], *sequence.page_content(index), is_planned=is_planned, before=before)
-        sequence.n_sealed = max(sequence.n_sealed, complete)
 
     def _awaits_forced(self) -> bool:
         """True if a result is due and the grammar of every running sequence has forced tokens before. The result most likely
@@ -207,11 +202,11 @@ class BatchPlanner:
         nearest = [s for s in first_ones if may_run(s)]
         later = waiting.without(first_ones) if n_free else iter(())
         # sequences that wait for the result of their drafts decode too, though they have no row
-        n_decode = len(builder.rows) or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
+        n_decode = builder.n_rows or sum(s.is_verifying or s.in_flight > 0 for s in self._queues.running)
         n_decode = 0 if turn.is_of_prompts else n_decode
         if hurried is not None:
             is_urgent = self._queues.policy.is_urgent
-            n_decode = sum(not is_urgent(hurried, row.sequence) for row in builder.rows)
+            n_decode = sum(not is_urgent(hurried, one) for one in builder.sequences)
             equals = [s for s in (*prompts, *nearest) if not is_urgent(hurried, s)]
             prompts = [s for s in equals if s.state is State.RUNNING]
             nearest, later, n_prompts = [s for s in equals if s.state is State.WAITING], iter(()), len(equals)

@@ -4,37 +4,19 @@ until its results have come. Pure."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 
 import msgspec
 import numpy as np
 
 from actors.scheduler.planning.leaders import Leaders
+from actors.scheduler.planning.rows.decode_batch import BatchRows
+from actors.scheduler.planning.rows.row import Row
 from actors.scheduler.planning.step_times import Shape, StepTimes, shape_of
 from actors.scheduler.sequences.sequence import Sequence, State
 from messages.generation.terms import Terms
 from messages.steps import PAGE_TOKENS, NewSequence, PageCopies, Plan, TokenRules
 from messages.wire.arrays import EMPTY_I32, int32s
-
-
-class ForcedTokens(list[int]):
-    """Drafts from a grammar that allows no other tokens; they do not come from speculation."""
-
-
-NO_DRAFTS: list[int] = []  # of most rows; nobody writes to the drafts of a row
-
-
-class Row(msgspec.Struct, frozen=True, gc=False):
-    """One row of a plan, kept until its result has come."""
-
-    sequence: Sequence
-    stay: int  # `sequence.stay` when the row was planned
-    slot: int  # `sequence.slot` when the row was planned
-    start: int  # first position
-    count: int  # positions
-    samples: bool
-    drafts: list[int]  # ids
-    n_copied: int = 0  # tokens before `start` that this plan copies
 
 
 class PageCopy(msgspec.Struct, frozen=True, gc=False):
@@ -47,16 +29,13 @@ class PageCopy(msgspec.Struct, frozen=True, gc=False):
     n_tokens: int
 
 
-RowEnd = tuple[Row, int]  # a row, and the number of positions of its sequence that are complete once its step has run
-
-
 @dataclass(frozen=True)
 class PlannedStep:
     """A finished plan and what the scheduler keeps of it."""
 
     plan: Plan
-    rows: list[Row]  # in the order of the plan
-    sampling: list[Row]  # those that sample, in the order of the result
+    batch: BatchRows | None  # its first rows, if they were planned together
+    others: list[Row]  # the rows after them
     shape: Shape  # of each of its steps
     n_tokens: int  # of all its steps
     n_asked: int  # prompt tokens of sequences that enter for the first time, for which the prefix cache was asked
@@ -68,10 +47,25 @@ class PlannedStep:
     prompt_tokens: int  # tokens of these rows
     prompt_pairs: int  # of such a token and a key before it
 
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All rows, in the order of the plan."""
+        return self.others if self.batch is None else self.batch.rows() + self.others
+
+    @property
+    def sampling(self) -> list[Row]:
+        """Those that sample, in the order of the result."""
+        return [row for row in self.rows if row.samples]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.plan.row_slots)
+
     @property
     def work(self) -> tuple[int, int, int]:
         """What each of its steps computes: (decode rows, tokens of prompts, pairs of such a token and a key before it)."""
-        return len(self.rows) - self.n_prompts, self.prompt_tokens, self.prompt_pairs
+        return self.n_rows - self.n_prompts, self.prompt_tokens, self.prompt_pairs
 
     def written_pages(self) -> list[int]:
         """The pages to which it may write, before the next plan is made."""
@@ -88,7 +82,8 @@ class PlanBuilder:
     """The plan that is being made: its rows and the differences that the ranks need to know."""
 
     times: StepTimes
-    rows: list[Row] = field(default_factory=list)
+    batch: BatchRows | None = None  # its first rows, if they were planned together
+    rows: list[Row] = field(default_factory=list)  # those after them
     entered: list[Sequence] = field(default_factory=list)  # sequences that are new in their slots
     leaders: Leaders = field(default_factory=Leaders)
     copies: list[PageCopy] = field(default_factory=list)
@@ -109,16 +104,38 @@ class PlanBuilder:
     _with_rows: set[int] = field(default_factory=set)  # numbers of the sequences in the first rows; `has_row` adds the others
 
     @property
+    def n_rows(self) -> int:
+        """Rows so far."""
+        return len(self.rows) + (len(self.batch) if self.batch is not None else 0)
+
+    @property
+    def sequences(self) -> list[Sequence]:
+        """The sequence of each row."""
+        others = [row.sequence for row in self.rows]
+        return others if self.batch is None else self.batch.batch.sequences + others
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of positions of each row."""
+        others = [row.count for row in self.rows]
+        return others if self.batch is None else [1] * len(self.batch) + others
+
+    @property
     def is_plain(self) -> bool:
         """True if each row has one position, so none has drafts: most plans are so, and are built in less time."""
-        return self.n_tokens == len(self.rows)
+        return self.n_tokens == self.n_rows
+
+    def unfold(self) -> None:
+        """Make the rows that were planned together rows like any others."""
+        if self.batch is not None:
+            self.rows, self.batch = self.batch.rows() + self.rows, None
 
     def has_row(self, sequence: Sequence) -> bool:
         """True if this plan has a row for the sequence. Constant time on average: each row is added to a set once, and only
         when pages are short."""
         n_entered = len(self._with_rows)  # a plan has one row for a sequence
-        if n_entered < len(self.rows):
-            self._with_rows.update(row.sequence.number for row in self.rows[n_entered:])
+        if n_entered < self.n_rows:
+            self._with_rows.update(one.number for one in self.sequences[n_entered:])
         return sequence.number in self._with_rows
 
     def add_pages(self, slot: int, first_index: int, pages: list[int]) -> None:
@@ -150,16 +167,15 @@ class PlanBuilder:
 
     def finish(self, epoch: int, step: int, n_steps: int) -> PlannedStep:
         """The finished plan with its epoch, its first step number and its number of steps."""
-        rows, is_plain = self.rows, self.is_plain
-        starts = [row.start for row in rows]
-        context = max(starts, default=-1) + 1 if is_plain else max([row.start + row.count for row in rows], default=0)
-        shape = shape_of(len(rows), self.n_tokens, context)
-        sampling = [row for row in rows if row.samples]
+        context = max([row.start + row.count for row in self.rows], default=0)
+        if self.batch is not None:
+            context = max(context, int(self.batch.starts.max()) + 1)
+        shape = shape_of(self.n_rows, self.n_tokens, context)
         return PlannedStep(
-            plan=self._message(epoch, step, n_steps, starts, len(sampling) == len(rows), shape),
-            rows=rows,
+            plan=self._message(epoch, step, n_steps, shape),
+            batch=self.batch,
+            others=self.rows,
             shape=shape,
-            sampling=sampling,
             n_tokens=self.n_tokens * n_steps,
             n_asked=sum([s.n_prompt for s in self.entered if s.stay == s.cached_stay and s.state is State.RUNNING]),
             n_cached=self.n_cached,
@@ -171,9 +187,14 @@ class PlanBuilder:
             prompt_pairs=self.prompt_pairs,
         )
 
-    def _message(self, epoch: int, step: int, n_steps: int, starts: list[int], all_sample: bool, shape: Shape) -> Plan:
+    def _message(self, epoch: int, step: int, n_steps: int, shape: Shape) -> Plan:
         rows, entered = self.rows, [s for s in self.entered if s.state is State.RUNNING]
-        drafts = [] if self.is_plain else [token for row in rows for token in row.drafts]
+        n_before, is_plain = self.n_rows - len(rows), self.is_plain  # rows of the batch
+        drafts = [] if is_plain else [token for row in rows for token in row.drafts]
+        samples = [row.samples for row in rows]
+        slots, starts = int32s([row.slot for row in rows]), int32s([row.start for row in rows])
+        if self.batch is not None:
+            slots, starts = _after(self.batch.batch.slots, slots), _after(self.batch.starts, starts)
         return Plan(
             epoch=epoch,
             step=step,
@@ -183,11 +204,11 @@ class PlanBuilder:
             page_slots=int32s(self.page_slots),
             page_indices=int32s(self.page_indices),
             page_ids=int32s(self.page_ids),
-            row_slots=int32s([row.slot for row in rows]),
-            row_starts=int32s(starts),
-            row_counts=_ones(len(rows)) if self.is_plain else int32s([row.count for row in rows]),
-            row_samples=_ones(len(rows)) if all_sample else int32s([row.samples for row in rows]),
-            draft_counts=int32s([len(row.drafts) for row in rows]) if drafts else EMPTY_I32,
+            row_slots=slots,
+            row_starts=starts,
+            row_counts=_ones(len(slots)) if is_plain else _after(_ones(n_before), int32s([row.count for row in rows])),
+            row_samples=_ones(len(slots)) if all(samples) else _after(_ones(n_before), int32s(samples)),
+            draft_counts=int32s([0] * n_before + [len(row.drafts) for row in rows]) if drafts else EMPTY_I32,
             draft_ids=int32s(drafts),
             expected_s=self.times.expected_s(shape),
             copies=self._copies() if self.copies else None,
@@ -201,6 +222,13 @@ class PlanBuilder:
             targets=int32s([copy.target for copy in copies]),
             tokens=int32s([copy.n_tokens for copy in copies]),
         )
+
+
+def _after(first: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Both arrays, one after the other, [n] int32."""
+    if not len(others):
+        return first
+    return np.concatenate((first, others)) if len(first) else others
 
 
 @cache

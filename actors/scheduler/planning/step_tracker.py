@@ -4,37 +4,16 @@ and steps. Pure."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
-from actors.scheduler.planning.plan_builder import PlannedStep, Row, RowEnd
+from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.planning.rows.advance import Advance, Advances, advance_batch, advance_by, advance_plain, advance_row
+from actors.scheduler.planning.rows.row import Row, RowEnd
 from actors.scheduler.sequences.sequence import Sequence
 from messages.generation.logprobs import PromptLogprobs
-from messages.outcomes import EndReason
 from messages.steps import GrammarReport, Result, StepFailed
-
-
-class Advance(msgspec.Struct, frozen=True, gc=False):
-    """New tokens of one sequence: the ids that count, and why the sequence has ended with them (None: it goes on)."""
-
-    row: Row
-    first: int  # index of ids[0] among the generated tokens
-    ids: list[int]
-    offset: int  # of ids[0] in the result's arrays
-    ending: EndReason | None
-    detail: str = ""  # of the ending "failed": why its grammar cannot be followed any further
-    rest_s: float = 0.0  # its grammar is slow: it is not planned for so long
-
-    @property
-    def n_accepted(self) -> int:
-        """Draft tokens of the row that were accepted."""
-        return len(self.ids) - 1 if self.row.drafts else 0
-
-    @property
-    def is_first_of_plan(self) -> bool:
-        """True if this is the first result of the row's plan, which may have granted several steps of one token each."""
-        return self.row.sequence.known <= self.row.start + self.row.count + 1
 
 
 class _Step(msgspec.Struct, frozen=True, gc=False):
@@ -162,29 +141,43 @@ class StepTracker:
         urgent = self._urgent
         return self._steps if urgent is None else sorted((*self._steps, urgent), key=lambda step: step.number)
 
-    def apply(self, result: Result) -> list[Advance]:
-        """Add the new tokens of one step to its sequences; returns them. Returns [] for a stale result.
+    def apply(self, result: Result) -> Advances:
+        """Add the new tokens of one step to its sequences; returns them: none for a stale result.
 
         Raises: ValueError when the result is neither of the oldest step in flight nor of the urgent one, or has other rows than
         planned.
         """
         if not self.is_current(result.epoch):
-            return []
+            return Advances(None, [])
         step = self._take(int(result.step))
-        rows = step.planned.sampling
-        if len(result.slots) != len(rows) or len(result.counts) != len(rows):
-            raise ValueError(f"slots: expected {len(rows)} rows, got {len(result.slots)}")
+        planned = step.planned
+        batch, others = planned.batch, [row for row in planned.others if row.samples]
+        n_together = 0 if batch is None else len(batch)
+        n_rows = n_together + len(others)
+        if len(result.slots) != n_rows or len(result.counts) != n_rows:
+            raise ValueError(f"slots: expected {n_rows} rows, got {len(result.slots)}")
         if result.prompts:
-            self._new_prompts += _new_prompts(step.planned, result)
-        ids, counts = result.ids.tolist(), result.counts.tolist()
-        if result.grammars is None and not len(step.planned.plan.draft_counts) and counts.count(1) == len(rows) == len(ids):
-            return _advance_plain(rows, ids)
-        advances, offset = [], 0
-        advance = _advance if result.grammars is None else _advance_by(result.grammars)
+            self._new_prompts += _new_prompts(planned, result)
+        counts = result.counts.tolist()
+        if batch is None:
+            return Advances(None, self._advance(planned, others, counts, result, 0))
+        if counts[:n_together].count(1) < n_together or len(result.ids) < n_together:
+            return Advances(None, self._advance(planned, planned.sampling, counts, result, 0))
+        together = advance_batch(batch, step.index, result.ids[:n_together])
+        others = self._advance(planned, others, counts[n_together:], result, n_together) if others else []
+        return Advances(together, others)
+
+    def _advance(self, planned: PlannedStep, rows: list[Row], counts: list[int], result: Result, offset: int) -> list[Advance]:
+        """Add the new tokens of these rows, from this place of the result's arrays on, to their sequences."""
+        ids, has_drafts = result.ids[offset:].tolist(), len(planned.plan.draft_counts) > 0
+        if result.grammars is None and not has_drafts and counts.count(1) == len(rows) == len(ids):
+            return advance_plain(rows, ids, offset)
+        advances, at = list[Advance](), 0
+        advance = advance_row if result.grammars is None else advance_by(result.grammars)
         for row, count in zip(rows, counts, strict=True):
             if row.sequence.stay == row.stay:  # it has not left its slot since it was planned
-                advances.append(advance(row, ids[offset : offset + count], offset))
-            offset += count
+                advances.append(advance(row, ids[at : at + count], offset + at))
+            at += count
         if result.grammars is not None and self._takes_forced:
             _note_forced({each.row.slot: each.row.sequence for each in advances}, result.grammars)
         return advances
@@ -225,64 +218,6 @@ def _new_prompts(planned: PlannedStep, result: Result) -> list[tuple[Sequence, P
         if new is not None:
             news.append((row.sequence, new))
     return news
-
-
-def _advance_plain(rows: list[Row], ids: list[int]) -> list[Advance]:
-    """As `_advance` for each row that has not left its slot, where none has drafts and each has one token: most results are so,
-    and take half of the time."""
-    advances = []
-    for offset, (row, token) in enumerate(zip(rows, ids, strict=True)):
-        s = row.sequence
-        if s.stay != row.stay:
-            continue
-        first = s.known - s.n_prompt
-        if first >= s.max_tokens:
-            advances.append(_advance(row, [token], offset))
-            continue
-        s.in_flight -= 1
-        s.append((token,))
-        ending: EndReason | None = None
-        if token in s.stop_tokens:
-            ending = "stop"
-        elif first + 1 == s.max_tokens:
-            ending = "length"
-        advances.append(Advance(row, first, [token], offset, ending))
-    return advances
-
-
-def _advance(row: Row, ids: list[int], offset: int) -> Advance:
-    """Append the new tokens of a row up to the first stop token or the length limit."""
-    sequence = row.sequence
-    if row.drafts:
-        sequence.is_verifying = False
-        sequence.planned = row.start + len(ids)  # the last id has no keys and values yet
-    else:
-        sequence.in_flight -= 1
-    first = sequence.known - sequence.n_prompt
-    ending: EndReason | None = None
-    if first + len(ids) > sequence.max_tokens:
-        ids = ids[: sequence.max_tokens - first]
-    if not sequence.stop_tokens.isdisjoint(ids):
-        at = next(index for index, token in enumerate(ids) if token in sequence.stop_tokens)
-        ids, ending = ids[: at + 1], "stop"
-    sequence.append(ids)
-    if ending is None and first + len(ids) >= sequence.max_tokens:
-        ending = "length"
-    return Advance(row, first, ids, offset, ending)
-
-
-def _advance_by(report: GrammarReport) -> Callable[[Row, list[int], int], Advance]:
-    """As `_advance`, but tokens of an answer whose grammar cannot be followed any further do not count, and it fails."""
-    failed = {failure.slot: failure.reason for failure in report.failures}
-    rests = {rest.slot: rest.wait_s for rest in report.rests}
-
-    def advance_one(row: Row, ids: list[int], offset: int) -> Advance:
-        if row.slot in failed:
-            return Advance(row, row.sequence.n_generated, [], offset, "failed", failed[row.slot])
-        advance = _advance(row, ids, offset)
-        return msgspec.structs.replace(advance, rest_s=rests[row.slot]) if row.slot in rests else advance
-
-    return advance_one
 
 
 def _note_forced(sequences: dict[int, Sequence], report: GrammarReport) -> None:

@@ -22,6 +22,7 @@ class SequenceQueues:
         self.work = QueuedWork()
         self._by_attempt: dict[tuple[str, int], Sequence] = {}
         self._free_slots: list[int] = []  # a heap: the lowest slot is used first
+        self.n_moves = 0  # into slots and out of them
         self.n_kept_slots = 0  # free ones that are kept for urgent steps
         self.set_slots(n_slots)
 
@@ -67,6 +68,7 @@ class SequenceQueues:
         """Move a waiting sequence to the running queue and into a free slot, which is none of those `beside`."""
         self._leave_queue(sequence)
         sequence.start(self._take_slot(beside))
+        self.n_moves += 1
         sequence.timeline.started_s = sequence.timeline.started_s or self.now_s()
         insort(self.running, sequence, key=self.policy.running_key)
         self.policy.started(sequence)
@@ -99,6 +101,7 @@ class SequenceQueues:
 
     def _leave_slot(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
+        self.n_moves += 1
         self.policy.stopped(sequence)
         heapq.heappush(self._free_slots, sequence.slot)
 

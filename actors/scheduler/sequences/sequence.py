@@ -49,9 +49,9 @@ class Sequence:
     """One sequence of one gateway. `number`: unique in this scheduler, in order of arrival."""
 
     __slots__ = (  # plans read several fields of each running sequence: slots are faster than a dictionary
-        "_hashes", "_ids", "_is_promised", "_n_scored", "_n_sent_before", "_promised", "age_s", "attempt", "borrowed_stay",
-        "cached_stay", "disk_stay", "forced", "gateway", "grammar_state", "holder", "in_flight", "is_again", "is_verifying",
-        "known", "leader", "loaded_stay", "max_tokens", "n_before_stay", "n_cached", "n_displaced", "n_prompt", "n_sealed",
+        "_hashes", "_is_promised", "_n_scored", "_promised", "age_s", "attempt", "borrowed_stay", "cached_stay", "decode_stay",
+        "disk_stay", "forced", "gateway", "grammar_state", "holder", "ids", "in_flight", "is_again", "is_verifying", "known",
+        "leader", "loaded_stay", "max_tokens", "n_before", "n_before_stay", "n_cached", "n_displaced", "n_prompt", "n_sealed",
         "n_sent", "n_shared", "number", "pages", "planned", "queued_tokens", "request", "root", "sampling", "slot", "state",
         "stay", "stop_tokens", "terms", "timeline", "was_forced", "x_request_id",
     )  # fmt: skip
@@ -64,15 +64,16 @@ class Sequence:
         self.stop_tokens = frozenset(submit.terms.stop_tokens)
         self.n_prompt = int(submit.n_prompt)
         self.max_tokens = self._promised = submit.terms.max_tokens  # the gang's context and memory may lower them
-        self.n_sent = self._n_sent_before = len(submit.tokens) - self.n_prompt  # generated tokens that the gateway has
+        self.n_sent = self.n_before = len(submit.tokens) - self.n_prompt  # generated tokens that the gateway has; had at first
         self._is_promised = self.n_sent > 0  # an earlier gang has accepted it
-        self._ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())
+        self.ids = array("i", np.ascontiguousarray(submit.tokens, dtype="<i4").tobytes())  # of all known tokens
         self.known = len(submit.tokens)
         self.state, self.slot = State.WAITING, -1
         self.stay = 0  # how often it has left a slot or lost its gang; results for an earlier stay are ignored
         self.loaded_stay = -1  # the last one in which it has waited for pages of the host tier
         self.disk_stay = -1  # the last one in which it has had pages read from the disk
         self.borrowed_stay = -1  # the last one in which it has waited for pages of another replica
+        self.decode_stay = -1  # the last one in which it has been in a `DecodeBatch`
         self.holder = submit.holder
         self.age_s, self.is_again = submit.age_s, submit.is_again
         self.n_displaced = self.n_before_stay = 0  # how often it has given its slot away; `known` when it got the last one
@@ -144,7 +145,7 @@ class Sequence:
     def tokens(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Ids of the known positions [start, stop): [stop - start] int32, a copy. `stop` None: all known ones."""
         end = self.known if stop is None else stop
-        return np.frombuffer(self._ids[start:end], dtype="<i4")
+        return np.frombuffer(self.ids[start:end], dtype="<i4")
 
     @property
     def is_cut(self) -> bool:
@@ -161,7 +162,7 @@ class Sequence:
 
     def append(self, ids: Collection[int]) -> None:
         """Add generated ids, which have become known."""
-        self._ids.extend(ids)
+        self.ids.extend(ids)
         self.known += len(ids)
 
     def force(self, position: int, ids: list[int]) -> None:
@@ -197,12 +198,12 @@ class Sequence:
     def is_due(self) -> bool:
         """True if tokens should be sent to the gateway now: the first token of an attempt at once, as a sign of progress, and
         then whenever `terms.group_tokens` tokens are unsent."""
-        return self.n_sent == self._n_sent_before or self.n_generated - self.n_sent >= self.terms.group_tokens
+        return self.n_sent == self.n_before or self.n_generated - self.n_sent >= self.terms.group_tokens
 
     def take_unsent(self) -> tuple[int, list[int]]:
         """(index of the first one among the generated tokens, ids) of the tokens not sent yet; counts them as sent."""
         first, self.n_sent = self.n_sent, self.n_generated
-        return first, self._ids[self.n_prompt + first : self.known].tolist()
+        return first, self.ids[self.n_prompt + first : self.known].tolist()
 
     # -- pages -----------------------------------------------------------------------------------------------------
 
@@ -222,7 +223,7 @@ class Sequence:
 
     def page_contents(self, n_pages: int, first: int = 0) -> Iterator[tuple[int, int, bytes]]:
         """`page_content` of pages [first, n_pages) of known tokens, in less time. Hashes some pages more than are asked for."""
-        hashes, data = self._hashes, self._ids[: n_pages * PAGE_TOKENS].tobytes()
+        hashes, data = self._hashes, self.ids[: n_pages * PAGE_TOKENS].tobytes()
         for at in range(first, n_pages, _HASHED_TOGETHER):
             end = min(at + _HASHED_TOGETHER, n_pages)
             add_hashes(hashes, self.root, data[: end * _PAGE_BYTES])
@@ -250,7 +251,7 @@ class Sequence:
         return self.page_content(n_full - 1)[0] if n_full else self.root, self.tokens(start, stop).tobytes()
 
     def _page_tokens(self, index: int) -> bytes:
-        return self._ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS].tobytes()
+        return self.ids[index * PAGE_TOKENS : (index + 1) * PAGE_TOKENS].tobytes()
 
     # -- transitions -----------------------------------------------------------------------------------------------------
 

@@ -104,7 +104,7 @@ class PolicyRun(SimulatedRun):
         given.plan_s.append(took_s)
         given.policy_s.append(self._policy_s)
         self._policy_s = 0.0
-        given.n_rows.append(len(planned.rows))
+        given.n_rows.append(planned.n_rows)
         given.step_s.append(sum(Device().step_times(planned.plan)))
         tokens: dict[bytes, int] = {}
         for row in planned.rows:

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from actors.scheduler.outgoing import Outgoing
-from actors.scheduler.planning.plan_builder import PlannedStep, Row
-from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.planning.rows.advance import Advance
+from actors.scheduler.planning.rows.row import Row
 from actors.scheduler.sequences.sequence import Sequence
 from messages.generation.logprobs import TokenLogprobs
 from messages.generation.sampling import Sampling

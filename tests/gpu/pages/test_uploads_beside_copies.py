@@ -27,6 +27,8 @@ def copies() -> Iterator[torch.cuda.Event]:
 
     warm_pinned_copies(_DEVICE)
     upload(_ARRAYS[0], _DEVICE)
+    pinned = [torch.empty(1000, dtype=torch.int64, pin_memory=True) for _ in range(200)]  # takes long the first time
+    del pinned
     on_host, on_device = (
         torch.zeros(64 << 20, dtype=torch.uint8, pin_memory=True),
         torch.zeros(64 << 20, dtype=torch.uint8).cuda(),

@@ -23,6 +23,7 @@ import structlog
 from actors.gateway import gateway_actor
 from actors.gateway.dispatch.balancing.prefix import PrefixFirst
 from actors.gateway.dispatch.balancing.strategy import Choice, ChoiceReason
+from actors.scheduler.planning.decoding.decode_planner import DecodePlanner
 from actors.scheduler.planning.load_cost import LoadCost
 from messages.caches.page_moves import MOST_MOVED
 from messages.child import Child
@@ -77,6 +78,8 @@ def simulate(seed: int, scenario: Scenario | None = None) -> Outcome:
 
         patched(time, "monotonic", loop.time)
         log = patches.enter_context(structlog.testing.capture_logs())
+        if seed % 4:  # simulations have few sequences
+            patched(DecodePlanner, "least_rows", 1)
         logging.disable()  # of uvicorn, which tells of tasks that were killed
         patches.callback(logging.disable, logging.NOTSET)
         world = World(seed, scenario, loop, patched, Path(folder), log)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from actors.scheduler.planning.plan_builder import Row
+from actors.scheduler.planning.plan_builder import PlanBuilder
 from actors.scheduler.sequences.sequence import Sequence
 
 _MOST_AHEAD = 2  # steps of a sequence that are planned without a result, while there is nothing else to compute
@@ -39,7 +39,8 @@ class Cohorts:
             free = [s for s in able if s.in_flight < _MOST_AHEAD]
         return free[:share]
 
-    def planned(self, rows: list[Row]) -> None:
+    def planned(self, builder: PlanBuilder) -> None:
         """A plan has these rows."""
         if self._stages > 1:
-            self._newest.append({row.sequence.number for row in rows if row.samples})
+            builder.unfold()
+            self._newest.append({row.sequence.number for row in builder.rows if row.samples})

@@ -14,10 +14,12 @@ from dataclasses import replace
 import msgspec
 
 from actors.pages.forgetting_ledger import ForgettingLedger
-from actors.scheduler.planning.plan_builder import PlanBuilder, PlannedStep, Row
+from actors.scheduler.planning.plan_builder import PlanBuilder, PlannedStep
+from actors.scheduler.planning.rows.row import Row
 from actors.scheduler.planning.step_times import StepTimes
 from actors.scheduler.planning.step_tracker import StepTracker
 from actors.scheduler.planning.urgent.plans_beside import PlansBeside, slots_of
+from actors.scheduler.sequences.permission import MayRun
 from actors.scheduler.sequences.queues import SequenceQueues
 from actors.scheduler.sequences.sequence import Sequence
 from actors.scheduler.settings import SchedulerSettings
@@ -27,7 +29,6 @@ _KEPT_SLOTS = 2
 _KEPT_PART = 8  # but at most one slot in so many
 _LEAST_TOKENS = 2  # of a row: those of one token share memory with the rows of other steps
 
-MayRun = Callable[[Sequence], bool]
 Seal = Callable[[Sequence, bool], None]  # as `BatchPlanner.seal_known`
 
 

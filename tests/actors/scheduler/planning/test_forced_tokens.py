@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from actors.scheduler.planning.plan_builder import PlannedStep
-from actors.scheduler.planning.step_tracker import Advance
+from actors.scheduler.planning.rows.advance import Advance
 from actors.scheduler.sequences.sequence import Sequence
+from messages.generation.grammar import Grammar, GrammarKind
 from messages.steps import GrammarFailure, GrammarReport, Result
 from messages.wire.arrays import int32s
 from tests.support.planner_bench import PlannerBench
+
+_GRAMMAR = Grammar(GrammarKind.REGEX, ".*")
 
 
 def end_step(bench: PlannerBench, given: dict[int, list[int]], report: GrammarReport | None) -> list[Advance]:
     """The oldest plan's step ends: the tokens that each sequence gets, by its number."""
     planned = bench.plans.popleft()
     tokens = [given[row.sequence.number] for row in planned.sampling]
-    return bench.gang.apply(
-        Result(
-            epoch=planned.plan.epoch,
-            step=planned.plan.step,
-            slots=int32s([row.slot for row in planned.sampling]),
-            counts=int32s([len(ids) for ids in tokens]),
-            ids=int32s([token for ids in tokens for token in ids]),
-            compute_s=1.0,
-            grammars=report,
-        )
+    result = Result(
+        epoch=planned.plan.epoch,
+        step=planned.plan.step,
+        slots=int32s([row.slot for row in planned.sampling]),
+        counts=int32s([len(ids) for ids in tokens]),
+        ids=int32s([token for ids in tokens for token in ids]),
+        compute_s=1.0,
+        grammars=report,
     )
+    return list(bench.gang.apply(result))
 
 
 def forced(sequence: Sequence, position: int, ids: list[int]) -> GrammarReport:
@@ -37,7 +39,7 @@ def drafts_of(planned: PlannedStep | None) -> list[list[int]]:
 
 def test_forced_tokens_are_the_next_drafts_also_without_speculation() -> None:
     bench = PlannerBench({"speculation": False})
-    sequence = bench.add([1, 2, 3], max_tokens=50)
+    sequence = bench.add([1, 2, 3], grammar=_GRAMMAR, max_tokens=50)
     bench.plan()
     end_step(bench, {1: [7]}, forced(sequence, 4, [8, 9, 10]))
     assert drafts_of(bench.plan()) == [[8, 9, 10]]
@@ -49,7 +51,7 @@ def test_forced_tokens_are_the_next_drafts_also_without_speculation() -> None:
 
 def test_a_step_that_was_planned_ahead_leaves_the_other_forced_tokens() -> None:
     bench = PlannerBench()
-    sequence = bench.add([1, 2, 3], max_tokens=50)
+    sequence = bench.add([1, 2, 3], grammar=_GRAMMAR, max_tokens=50)
     bench.plan()
     assert drafts_of(bench.plan()) == [[]], "nothing was known of the grammar"
     end_step(bench, {1: [7]}, forced(sequence, 4, [8, 9, 10]))
@@ -60,7 +62,7 @@ def test_a_step_that_was_planned_ahead_leaves_the_other_forced_tokens() -> None:
 
 def test_forced_tokens_stay_within_the_limits_of_the_answer() -> None:
     bench = PlannerBench()
-    sequence = bench.add([1, 2, 3], max_tokens=4)
+    sequence = bench.add([1, 2, 3], grammar=_GRAMMAR, max_tokens=4)
     bench.plan()
     end_step(bench, {1: [7]}, forced(sequence, 4, [8, 9, 10, 11, 12]))
     assert drafts_of(bench.plan()) == [[8, 9]]
@@ -70,7 +72,7 @@ def test_forced_tokens_stay_within_the_limits_of_the_answer() -> None:
 
 def test_forced_tokens_of_another_text_are_dropped() -> None:
     bench = PlannerBench()
-    sequence = bench.add([1, 2, 3], max_tokens=50)
+    sequence = bench.add([1, 2, 3], grammar=_GRAMMAR, max_tokens=50)
     bench.plan()
     bench.plan()
     end_step(bench, {1: [7]}, forced(sequence, 4, [8, 9]))
@@ -80,7 +82,7 @@ def test_forced_tokens_of_another_text_are_dropped() -> None:
 
 def test_other_rows_are_planned_ahead_while_forced_tokens_are_verified() -> None:
     bench = PlannerBench()
-    sequence, _ = bench.add([1, 2, 3], max_tokens=50), bench.add([1, 2, 4], max_tokens=50)
+    sequence, _ = bench.add([1, 2, 3], grammar=_GRAMMAR, max_tokens=50), bench.add([1, 2, 4], max_tokens=50)
     bench.plan()
     end_step(bench, {1: [7], 2: [7]}, forced(sequence, 4, [8, 9]))
     assert drafts_of(bench.plan()) == [[8, 9], []]
@@ -89,7 +91,7 @@ def test_other_rows_are_planned_ahead_while_forced_tokens_are_verified() -> None
 
 def test_without_grammar_drafts_forced_tokens_are_ignored() -> None:
     bench = PlannerBench({"grammar_drafts": False})
-    sequence = bench.add([1, 2, 3], max_tokens=50)
+    sequence = bench.add([1, 2, 3], grammar=_GRAMMAR, max_tokens=50)
     bench.plan()
     end_step(bench, {1: [7]}, forced(sequence, 4, [8, 9]))
     assert drafts_of(bench.plan()) == [[]]
@@ -97,7 +99,10 @@ def test_without_grammar_drafts_forced_tokens_are_ignored() -> None:
 
 def test_an_answer_whose_grammar_fails_gets_no_token_of_that_step() -> None:
     bench = PlannerBench()
-    sequence, other = bench.add([1, 2, 3], max_tokens=50), bench.add([1, 2, 4], max_tokens=50)
+    sequence, other = (
+        bench.add([1, 2, 3], grammar=_GRAMMAR, max_tokens=50),
+        bench.add([1, 2, 4], grammar=_GRAMMAR, max_tokens=50),
+    )
     bench.plan()
     report = GrammarReport(failures=[GrammarFailure(slot=sequence.slot, reason="too many items")])
     first, second = end_step(bench, {1: [7], 2: [8]}, report)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.scheduler.planning.plan_builder import PlannedStep
+from actors.scheduler.planning.rows.advance import Advances
 from actors.scheduler.sequences.sequence import Sequence
 from messages.steps import Result
 from messages.wire.arrays import int32s
@@ -44,7 +45,7 @@ class Run:
         apply = self.bench.gang.apply
         self._took: deque[float] = deque()
 
-        def timed(result: Result) -> list:
+        def timed(result: Result) -> Advances:
             return apply(msgspec.structs.replace(result, compute_s=self._took[0]))
 
         self.bench.gang.apply = timed  # type: ignore[method-assign]

@@ -1,0 +1,1 @@
+"""Plans the sequences that decode together, all of their rows at once."""
