@@ -6,13 +6,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from messages.access.api_key import KeyRecord, Role, new_key
+from messages.access.api_key import KeyRecord, Role, key_id_of, new_key
 
 _KEPT_S = 86_400.0 * 30  # ended keys are listed for this time
+_SHOWN = 12  # characters of a text that is no id, as many as an id has: it may be a part of a key
 
 
 class UnknownKey(ValueError):
     """No key that may still be used has this id."""
+
+
+def id_given(text: str) -> str:
+    """The id that an operator means: of a whole key the id in it, of another text that is too long for an id its beginning, so
+    that no secret is printed or logged."""
+    return key_id_of(text) or (text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")
 
 
 def with_new(keys: Iterable[KeyRecord], tenant: str, role: Role, now_s: float) -> tuple[str, list[KeyRecord]]:

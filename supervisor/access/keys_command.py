@@ -76,9 +76,10 @@ def show(port: int, state_dir: Path | None, as_json: bool) -> None:
 @click.argument("key_id")
 @of_server
 def revoke(port: int, state_dir: Path | None, key_id: str) -> None:
-    """End the key with this id. Requests that were accepted go on."""
-    from supervisor.access.key_changes import with_ended
+    """End the key with this id, or this key: its id is a part of it. Requests that were accepted go on."""
+    from supervisor.access.key_changes import id_given, with_ended
 
+    key_id = id_given(key_id)
     _changed(port, state_dir, lambda found, now_s: with_ended(found, key_id, now_s))
     _note(port, state_dir, "keys revoke", {"key": key_id})
     click.echo(f"{key_id} is revoked")
@@ -89,9 +90,12 @@ def revoke(port: int, state_dir: Path | None, key_id: str) -> None:
 @click.option("--grace-s", type=SECONDS, default=0.0, show_default=True, help="The old key may be used for this time.")
 @of_server
 def rotate(port: int, state_dir: Path | None, key_id: str, grace_s: float) -> None:
-    """Make a key of the same tenant and role, print it, and end the old one: at once, or after --grace-s."""
-    from supervisor.access.key_changes import with_rotated
+    """Make a key of the same tenant and role, print it, and end the old one: at once, or after --grace-s.
 
+    KEY_ID is the id of the old key, or that whole key."""
+    from supervisor.access.key_changes import id_given, with_rotated
+
+    key_id = id_given(key_id)
     asked = {"key": key_id, "grace_s": grace_s}
     _made(port, state_dir, "keys rotate", asked, lambda found, now_s: with_rotated(found, key_id, now_s, grace_s))
     if not grace_s:

@@ -14,3 +14,9 @@ def key_in(headers: Mapping[bytes, bytes]) -> str:
     if given[: len(_BEARER)].lower() == _BEARER:
         return given[len(_BEARER) :].strip()
     return next((headers[name].decode("latin-1").strip() for name in _OTHERS if name in headers), "")
+
+
+def no_key_in(headers: Mapping[bytes, bytes]) -> str:
+    """What came where `key_in` finds none, without the text itself: nothing, or a key alone, Basic, or a misspelt Bearer."""
+    given = headers.get(b"authorization", b"").decode("latin-1").strip().lower()
+    return "none" if given in ("", _BEARER.strip()) else "a value without Bearer"

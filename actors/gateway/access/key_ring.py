@@ -104,9 +104,9 @@ class KeyRing:
             return None
         return KeyHolder(record.id, record.tenant, caller_of_tenant(record.tenant), record.role)
 
-    async def holder_of(self, text: str) -> KeyHolder:
-        """The holder of a key. Raises: Refusal for one that is missing, unknown, revoked or expired, and for all while the file
-        has never been read: then nobody knows whether a key is good."""
+    async def holder_of(self, text: str, no_key: str = "none") -> KeyHolder:
+        """The holder of a key. `no_key`: what came in place of an empty text. Raises: Refusal for one that is missing, unknown,
+        revoked or expired, and for all while the file has never been read: then nobody knows whether a key is good."""
         if (holder := self.known(text)) is not None:
             return holder
         record = self._records.get(key_id_of(text))
@@ -116,7 +116,7 @@ class KeyRing:
         if not self._has_read and text:
             raise Refusal("unavailable", "the server cannot read its API keys now", retry_after_s=_UNREAD_S)
         if record is None or not record.is_valid(self._wall_s()):
-            raise _refused(text)
+            raise _refused(text, no_key)
         if not await asyncio.shield(self._check_of(record, text)):  # other calls may wait for it
             raise _refused(text)
         if len(self._proven) >= _MOST_REMEMBERED:
@@ -153,8 +153,8 @@ class KeyRing:
         return blake2b(text.encode(), key=self._secret, digest_size=16).digest()
 
 
-def _refused(text: str) -> Refusal:
+def _refused(text: str, no_key: str = "none") -> Refusal:
     """The refusal of a key. It names the id at most, never the secret."""
     key_id = key_id_of(text)
-    got = f"the key {key_id}, which is unknown, wrong, revoked or expired" if key_id else "none" if not text else "no such key"
+    got = f"the key {key_id}, which is unknown, wrong, revoked or expired" if key_id else "no such key" if text else no_key
     return Refusal("invalid_api_key", f"{_EXPECTED}, got {got}", field="Authorization")

@@ -8,7 +8,7 @@ Starlette.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -23,7 +23,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from actors.gateway.access.audited import audit_of
-from actors.gateway.access.http_keys import key_in
+from actors.gateway.access.http_keys import key_in, no_key_in
 from actors.gateway.access.key_ring import KeyRing
 from actors.gateway.admission.body_budget import BodyBudget
 from actors.gateway.admission.caller import caller_of_call, is_forwarded
@@ -94,11 +94,31 @@ def build_app(services: Services, *, for_gateways: bool = False) -> ASGIApp:
     audit = audit_of(services.settings)
     known = (*ENDPOINTS, *rebuilt.ENDPOINTS) if for_gateways else ENDPOINTS
     endpoints = [for_admins(one, services, audit) for one in known]
-    routes = [Route(one.path, _framed(one, services), methods=[one.method]) for one in endpoints]
+    routes = [
+        Route(path, _by_method(calls) if len(calls) > 1 else next(iter(calls.values())), methods=[*calls])
+        for path, calls in _calls_by_path(endpoints, services).items()
+    ]
     posts = {one.path: _framed(one, services) for one in endpoints if one.method == "POST" and "{" not in one.path}
     refused = partial(on_http_exception, services.manager.refusals, partial(_origin_of, services.settings))
     handlers: Any = {HTTPException: refused, Exception: on_exception}
     return DirectRoutes(posts, Starlette(routes=routes, exception_handlers=handlers), on_exception)
+
+
+def _calls_by_path(endpoints: Iterable[Endpoint], services: Services) -> dict[str, dict[str, AnswerCall]]:
+    """All endpoints of each path by their methods: one route for each path, so that a wrong method is told all right ones."""
+    calls: dict[str, dict[str, AnswerCall]] = {}
+    for one in endpoints:
+        calls.setdefault(one.path, {})[one.method] = _framed(one, services)
+    return calls
+
+
+def _by_method(calls: Mapping[str, AnswerCall]) -> AnswerCall:
+    """The endpoint of a path that has several. HEAD is answered as GET."""
+
+    async def answer(http: HttpRequest) -> ASGIApp:
+        return await calls["GET" if http.method == "HEAD" else http.method](http)
+
+    return answer
 
 
 def _framed(endpoint: Endpoint, services: Services) -> AnswerCall:
@@ -161,7 +181,7 @@ def _origin_of(settings: GatewaySettings, http: HttpRequest, headers: Mapping[by
 async def _with_key(keys: KeyRing, origin: Origin, headers: Mapping[bytes, bytes], endpoint: Endpoint) -> Origin:
     """The origin of a call by the API key in its headers. Raises: Refusal."""
     key = key_in(headers)
-    holder = keys.known(key) or await keys.holder_of(key)
+    holder = keys.known(key) or await keys.holder_of(key, no_key_in(headers))
     if not (endpoint.shows_metrics or endpoint.needs_admin):  # the latter refuses it, with a line in the audit log
         holder.check_may_ask()
     return msgspec.structs.replace(origin, caller=holder.caller, is_admin=holder.is_admin, sees_all=holder.sees_all)

@@ -143,7 +143,7 @@ async def on_http_exception(
     if error.status_code == 404:
         detail, body_of = _unknown_path(http), error_body_for(http)
     elif error.status_code == 405:
-        allowed = dict(error.headers or {}).get("Allow", "another method")
+        allowed = ", ".join(sorted(dict(error.headers or {}).get("Allow", "another method").split(", ")))
         detail = f"method: expected {allowed} for {path}, got {http.method}"
     refusal = Refusal(_WHY_BY_STATUS.get(error.status_code, "invalid"), detail, status=error.status_code)
     traced = refusals.note(refusal, path, call=NO_CALL if refusals.trace is None else origin_of(http).call_trace)

@@ -55,6 +55,19 @@ def test_a_key_that_is_rotated_without_a_grace_ends_at_once_and_it_is_told(tmp_p
     assert "has ended" not in call(tmp_path, "rotate", second, "--grace-s", "60").stderr
 
 
+def test_a_whole_key_is_revoked_and_rotated_by_its_id_and_nothing_of_its_secret_is_told(tmp_path: Path) -> None:
+    first = call(tmp_path, "add", "--tenant", "a").stdout.strip()
+    rotated = call(tmp_path, "rotate", first)
+    second = rotated.stdout.strip()
+    revoked = call(tmp_path, "revoke", second)
+    assert (revoked.exit_code, revoked.stdout) == (0, f"{key_id_of(second)} is revoked\n")
+    again, cut = call(tmp_path, "revoke", second), call(tmp_path, "rotate", second[:-1])
+    assert (again.exit_code, f"got {key_id_of(second)};" in again.output) == (2, True)
+    assert (cut.exit_code, f"got {second[:12]}...;" in cut.output) == (2, True)
+    told = f"{rotated.stderr}{revoked.output}{again.output}{cut.output}{(tmp_path / AUDIT_FILE).read_text()}"
+    assert not [secret for secret in (first[16:], second[16:-1]) if secret in told]
+
+
 def test_a_wrong_name_or_file_is_told(tmp_path: Path) -> None:
     bad = call(tmp_path, "add", "--tenant", "a b")
     assert (bad.exit_code, "tenant: expected 1 to 64 letters" in bad.output) == (2, True)

@@ -59,6 +59,19 @@ async def test_every_call_but_those_of_probes_needs_a_key(tenants: Tenants) -> N
         assert (await http.post(COMPLETIONS, json=BODY, headers=tenants.me)).status_code == 200
 
 
+async def test_an_authorization_without_bearer_is_told(tenants: Tenants) -> None:
+    told = {"": "none", "Bearer": "none"} | dict.fromkeys(
+        (tenants.mine, "Basic bWU6eA==", "Bearer:x"), "a value without Bearer"
+    )
+    async with rig(**tenants.settings) as r, r.http() as http:
+        for given, got in told.items():
+            answer = await http.get("/v1/models", headers={"Authorization": given})
+            message = answer.json()["error"]["message"]
+            assert message == f"Authorization: expected Bearer and an API key of this server, got {got}"
+        both = {"Authorization": "Basic of-a-proxy", "x-api-key": tenants.mine}
+        assert (await http.get("/v1/models", headers=both)).status_code == 200
+
+
 @pytest.mark.parametrize("header", ["Authorization", "x-api-key", "api-key"])
 async def test_a_key_may_come_in_the_headers_of_other_clients(tenants: Tenants, header: str) -> None:
     value = f"bearer {tenants.mine}" if header == "Authorization" else tenants.mine

@@ -135,6 +135,9 @@ async def test_a_wrong_path_is_told_the_nearest_one_and_a_wrong_method_the_right
         for typed, instead in ABSENT:
             assert f"path: unknown, got POST {typed}; {instead}" in (await http.post(typed)).text
         assert (await http.get(CHAT)).json()["error"]["message"] == f"method: expected POST for {CHAT}, got GET"
+        several = await http.patch("/v1/tenants/a")
+        assert several.json()["error"]["message"] == "method: expected DELETE, GET, HEAD, PUT for /v1/tenants/a, got PATCH"
+        assert set(several.headers["allow"].split(", ")) == {"DELETE", "GET", "HEAD", "PUT"}
 
 
 ANTHROPIC, OLLAMA = {"anthropic-version": "2023-06-01"}, {"user-agent": "ollama-python/0.6.3 (x86_64 linux)"}
