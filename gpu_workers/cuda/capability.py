@@ -1,6 +1,8 @@
-"""Which models our Triton attention can compute. Imports no Triton, so every machine can ask."""
+"""Which attention a machine can compute. Imports no Triton, so every machine can ask."""
 
 from __future__ import annotations
+
+from importlib.util import find_spec
 
 from gpu_workers.model_store.model_config import ModelConfig
 
@@ -14,3 +16,8 @@ def why_not_triton(config: ModelConfig) -> str | None:
     if config.attention_window is not None:
         return f"sliding_window: the Triton kernels have none, got {config.attention_window}"
     return None
+
+
+def is_flash_installed() -> bool:
+    """True if the package of FlashAttention 3 is there; see `cuda.flash_attention`. Imports nothing."""
+    return find_spec("fa3_fwd") is not None

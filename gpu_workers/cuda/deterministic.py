@@ -109,7 +109,8 @@ class DeterministicTritonAttention(TritonAttention):
         single = torch.stack((place, place, one, lengths - 1, lengths, -one, one), 1)
         is_many = n * self._n_kv_heads >= _MANY_PAIRS
         n_splits = 1 if is_many else most_segments(step.page_table.shape[1] * PAGE_TOKENS)
-        return FixedStep(step.page_table, single, self._long_rows(step), n_splits, self._shape)
+        rows, _ = self._long_rows(step)
+        return FixedStep(step.page_table, single, rows, n_splits, self._shape)
 
 
 class KernelSampler:

@@ -2,7 +2,8 @@
 
 Rows of one token take the decode kernel, whose launch depends on nothing but the number of rows and so can be captured in a
 graph; longer rows take the prefill kernel over tiles that `prepare` lists on the host, or that a captured step finds on the
-device. Of pages with 8-bit numbers the keys of long chunks are widened first, see `kernels.attention.widened_keys`.
+device. Of pages with 8-bit numbers the keys of long chunks are widened first, see `kernels.attention.widened_keys`. Where
+FlashAttention 3 is installed, it takes the rows of many tokens in steps that are not captured.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from gpu_workers.batch.step_gate import StepGate
 from gpu_workers.batch.step_tensors import DeviceTiles, StepTensors
 from gpu_workers.batch.uploads import upload
 from gpu_workers.cuda.capability import HEAD_DIMS
+from gpu_workers.cuda.flash_attention import FlashRows, flash_prefill, flash_rows
 from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape, kernels_of
 from gpu_workers.cuda.kernels.attention.early_decode import early_decode
 from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill, widened_prefill
 from gpu_workers.cuda.kernels.attention.split_prefill import prefill_splits, split_prefill
-from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TileShape, list_tiles
+from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TileShape, list_tiles, widened_places
 from gpu_workers.cuda.kernels.attention.widened_keys import widen_keys
 from gpu_workers.cuda.kernels.gate import wait_at_gate
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
@@ -66,6 +68,7 @@ class TritonStep(AttentionStep):
     is_early: bool = False  # new keys by `early_decode`
     widened: torch.Tensor | None = None  # see `kernels.attention.widened_keys`
     gates: GateTurns | None = None
+    flash: FlashRows | None = None  # those whose keys are widened; None: our kernel computes them
     prefill_splits: int = 1  # programs that share the keys of a tile of long rows; more than 1 only without decode rows
 
     def attend(self, q: torch.Tensor, k_pages: torch.Tensor, v_pages: torch.Tensor, scale: float) -> torch.Tensor:
@@ -79,7 +82,10 @@ class TritonStep(AttentionStep):
         if rows is not None and rows.may_widen and self.widened is not None:
             tile_tokens = self.prefill.tokens(q.shape[1] // k_pages.shape[2])
             widen_keys(k_pages, v_pages, rows.page_table, rows.tiles, self.widened, tile_tokens)
-            widened_prefill(q, self.widened, rows.tiles, out, scale, self.prefill)
+            if self.flash is not None:
+                flash_prefill(q, self.widened, self.flash, out, scale)
+            else:
+                widened_prefill(q, self.widened, rows.tiles, out, scale, self.prefill)
         if rows is not None and rows.may_read_pages:
             where = (q, k_pages, v_pages, rows.page_table, rows.tiles, out, scale, self.prefill)
             if self.prefill_splits > 1 and k_pages.dtype == q.dtype:
@@ -119,10 +125,11 @@ class TritonAttention(Attention):
         follows_late: bool = False,
         widened: torch.Tensor | None = None,
         page_dtype: torch.dtype | None = None,
+        flash: bool = False,
     ) -> None:
         """Head counts of this rank; dtype of q. follows_late: the kernels in front of attention are late, see `kernels.launch`.
         widened: memory for keys of 8-bit pages, see `kernels.attention.widened_keys`; None: they are widened as they are read.
-        page_dtype: of keys and values; None: that of q.
+        page_dtype: of keys and values; None: that of q. flash: FlashAttention 3 is loaded, and `widened` is there for it.
         Raises ValueError for shapes that the kernels do not cover."""
         if head_dim not in HEAD_DIMS:
             raise ValueError(f"head_dim: expected one of {HEAD_DIMS}, got {head_dim}")
@@ -133,7 +140,7 @@ class TritonAttention(Attention):
         self._dtype = dtype
         self._is_early = follows_late and head_dim <= EARLY_HEAD_DIM
         self._prefill = prefill_shape(head_dim, dtype)
-        self._widened, self._page_dtype = widened, page_dtype
+        self._widened, self._page_dtype, self._is_flash = widened, page_dtype, flash
 
     @property
     def tile_tokens(self) -> int:
@@ -142,8 +149,12 @@ class TritonAttention(Attention):
 
     @property
     def widened_room(self) -> int:
-        """Keys that can be widened in one step; see `list_tiles`."""
-        return self._widened.shape[2] if self._widened is not None else 0
+        """Keys that can be widened in a captured step; see `list_tiles`. Keys for FlashAttention alone are not."""
+        return 0 if self._widened is None or self._is_only_flash else self._widened.shape[2]
+
+    @property
+    def _is_only_flash(self) -> bool:
+        return self._is_flash and self._page_dtype is None
 
     def prepare(self, step: StepTensors, window: int | None = None) -> TritonStep:
         """The arguments of the kernels for this step. window: always None, see `why_not_triton`. Reads row_* only for rows
@@ -151,13 +162,14 @@ class TritonAttention(Attention):
         assert window is None, "the kernels have no window"
         decode = self._decode_shape(max(1, step.n_decode))
         is_early = self._is_early and step.n_rows == 1  # with more rows it is slower (measured on an H200)
-        rows = self._long_rows(step)
+        rows, flash = self._long_rows(step)
+        widened = None if flash is None and self._is_only_flash else self._widened
         gates = GateTurns(self.gate) if self.gate is not None and not self.gate.is_urgent else None
         # while pages arrive, a step is of one prompt alone, which has many keys, and most often a few tokens left
         is_chunk = step.arrives and not step.n_decode
         splits = prefill_splits(step.n_tokens, self._n_kv_heads, self.tile_tokens) if is_chunk else 1
         return TritonStep(
-            step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, self._widened, gates, splits
+            step.page_table, step.lengths, step.n_decode, decode, rows, self._prefill, is_early, widened, gates, flash, splits
         )  # fmt: skip
 
     def decode_row_counts(self, most_rows: int) -> list[int]:
@@ -177,17 +189,29 @@ class TritonAttention(Attention):
             return fp8_decode_shape(n_pairs)
         return decode_shape(n_rows, self._n_kv_heads, self._head_dim, self._dtype)
 
-    def _long_rows(self, step: StepTensors) -> DeviceTiles | None:
-        """The tiles of the rows after the decode rows: cut here, or those that a captured step has found on the device."""
+    def _long_rows(self, step: StepTensors) -> tuple[DeviceTiles | None, FlashRows | None]:
+        """The tiles of the rows after the decode rows: cut here, or those that a captured step has found on the device; and
+        which of these rows FlashAttention takes."""
         if step.n_decode == step.n_rows:
             may_widen = step.n_tokens - step.n_decode >= LEAST_WIDENED_TOKENS
-            return step.device_tiles and replace(step.device_tiles, may_widen=may_widen)
-        rows = np.arange(step.n_decode, step.n_rows)
+            return step.device_tiles and replace(step.device_tiles, may_widen=may_widen), None
+        rows, device = np.arange(step.n_decode, step.n_rows), step.token_ids.device
         starts, counts, offsets = (column[rows] for column in (step.row_starts, step.row_counts, step.row_offsets))
-        cut = list_tiles(rows, starts, counts, offsets, self.tile_tokens, self.widened_room)
+        is_flash = self._may_flash(step)
+        room = self._widened.shape[2] if is_flash and self._widened is not None else self.widened_room
+        cut = list_tiles(rows, starts, counts, offsets, self.tile_tokens, room)
         is_widened = cut[:, 5] >= 0
-        tiles = upload(cut, step.token_ids.device)
-        return DeviceTiles(tiles, step.page_table, bool(is_widened.any()), not is_widened.all())
+        tiles = DeviceTiles(upload(cut, device), step.page_table, bool(is_widened.any()), not is_widened.all())
+        if not is_flash:
+            return tiles, None
+        ends = starts + counts
+        return tiles, flash_rows(offsets, counts, ends, widened_places(counts, ends, room), device)
+
+    def _may_flash(self, step: StepTensors) -> bool:
+        """False while pages arrive layer by layer, and in an urgent step: that runs beside another step, and both would have
+        their keys in the same memory."""
+        is_beside = self.gate is not None and self.gate.is_urgent
+        return self._is_flash and not step.arrives and not (is_beside and self._is_only_flash)
 
 
 def decode_shape(n_rows: int, n_kv_heads: int, head_dim: int, dtype: torch.dtype) -> DecodeShape:

@@ -9,6 +9,7 @@ import torch
 from gpu_workers.batch.device_state import DeviceState
 from gpu_workers.batch.sampling_table import SamplingRows
 from gpu_workers.cuda.deterministic import DeterministicCudaOps, DeterministicTritonAttention, KernelSampler
+from gpu_workers.cuda.flash_attention import load_flash
 from gpu_workers.cuda.fp8_ops import Fp8CudaOps
 from gpu_workers.cuda.kernels.attention.widened_keys import allocate_widened
 from gpu_workers.cuda.kernels.launch import LATE_WIDTH
@@ -40,7 +41,8 @@ def triton_attention(
     """Attention for a model for which `why_not_triton` finds nothing, between `CudaOps`. page_dtype: as in `choose_backend`."""
     heads, kv_heads, follows_late = len(shard.heads), len(shard.kv_heads), config.hidden <= LATE_WIDTH
     widened = None
-    if page_dtype is not None:
+    has_flash = load_flash(dtype, config.head_dim, device)
+    if page_dtype is not None or has_flash:
         widened = allocate_widened(kv_heads, widened_tokens(config, kv_heads), config.head_dim, dtype, device)
     return TritonAttention(
         heads,
@@ -50,6 +52,7 @@ def triton_attention(
         follows_late=follows_late,
         widened=widened,
         page_dtype=page_dtype,
+        flash=has_flash,
     )
 
 

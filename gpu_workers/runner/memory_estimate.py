@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpu_workers.cuda.capability import is_flash_installed
 from gpu_workers.layers.shard import Shard, linear_parameters, shard_model, table_parameters
 from gpu_workers.layers.vector_bytes import scaled_vector_bytes, small_vector_bytes
 from gpu_workers.model_store.model_config import ModelConfig
@@ -71,7 +72,7 @@ def estimate_cuda_rank(
     activation_columns = 6 * config.hidden + 3 * len(shard.ffn)
     activation_columns += 2 * config.head_dim * (len(shard.heads) + 2 * len(shard.kv_heads))
     working_bytes = step_tokens * activation_columns * itemsize + sampling_bytes(n_slots, config.vocabulary)
-    if kv_dtype != "auto":
+    if kv_dtype != "auto" or is_flash_installed():
         working_bytes += widened_tokens(config, len(shard.kv_heads)) * _widened_token_bytes(config, len(shard.kv_heads))
     return RankEstimate(
         weight_bytes=max(_rank_weight_bytes(config, stage, shard, dtype, quantization) for stage in _stages(config, pp)),
@@ -88,8 +89,8 @@ def kv_token_bytes(config: ModelConfig, tp: int, dtype: str, kv_dtype: KvDtype =
 
 def widened_tokens(config: ModelConfig, n_kv_heads: int) -> int:
     """Tokens whose keys and values of one layer, n_kv_heads on this rank, a GPU has memory to widen at once where its pages
-    hold 8-bit numbers: those of the longest sequence, or of several long prompts, but at most 512 MiB; a whole number of
-    blocks. See `cuda.kernels.attention.widened_keys`."""
+    hold 8-bit numbers, or to copy for FlashAttention: those of the longest sequence, or of several long prompts, but at most
+    512 MiB; a whole number of blocks. See `cuda.kernels.attention.widened_keys`."""
     wanted = max(config.max_position, _LEAST_WIDENED_TOKENS)
     most = _MOST_WIDENED_BYTES // _widened_token_bytes(config, n_kv_heads)
     return min(wanted, most) // _WIDENED_BLOCK * _WIDENED_BLOCK

@@ -7,12 +7,14 @@ import torch
 
 pytest.importorskip("triton")
 
+from gpu_workers.cuda.flash_attention import load_flash
 from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.page_format import FP8
 from tests.support.workers.device_choice import DTYPES, kernel_device
 from tests.support.workers.kernels.attention_checks import ATTENTION_CHECKS, SMALL_PAGE_CHECKS
 from tests.support.workers.kernels.chunk_checks import check_short_chunk
-from tests.support.workers.kernels.widened_checks import WIDENED_CHECKS
+from tests.support.workers.kernels.plain_flash import plain_flash
+from tests.support.workers.kernels.widened_checks import WIDENED_CHECKS, check_flash
 
 pytestmark = pytest.mark.gpu
 
@@ -36,6 +38,17 @@ def test_pages_of_8_bits_give_what_they_stand_for(name: str, dtype: torch.dtype)
 def test_widened_keys_give_what_their_pages_stand_for(name: str, dtype: torch.dtype) -> None:
     torch.manual_seed(11)
     WIDENED_CHECKS[name](kernel_device(), dtype)
+
+
+@pytest.mark.parametrize("page_dtype", [None, FP8, torch.int8], ids=str)
+def test_flash_attention_gives_what_ours_gives(page_dtype: torch.dtype | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = kernel_device()
+    torch.manual_seed(11)
+    if device.type == "cpu":  # the library needs a GPU: here a few lines of torch stand in for it
+        monkeypatch.setattr("gpu_workers.cuda.triton_attention.flash_prefill", plain_flash)
+    elif not load_flash(torch.bfloat16, 128, device):
+        pytest.skip("needs fa3-fwd and an H100 or H200")
+    check_flash(device, DTYPES[1], page_dtype)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def test_the_counts_are_those_of_the_access_log_and_of_the_clients(n_requests: i
         n_left = n_requests // 10
         assert Counter(line["ending"] == "cancelled" for line in lines) == {True: n_left, False: n_requests - n_left}
         server.wait_for(lambda report: told(server)["prefix_cache_queries_total"] == n_prompt)
+        server.wait_for(lambda report: told(server)["num_requests_running"] == 0)  # those that left may end one beat later
         counts = told(server)
         for ending, n in Counter(line["ending"] for line in lines).items():
             assert counts[f"request_success_total{_REASON[ending]}"] == n

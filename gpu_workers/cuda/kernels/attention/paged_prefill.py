@@ -4,7 +4,7 @@ A tile holds consecutive tokens of a row times all query heads of one kv head, s
 read once per head. FlashAttention's running softmax (Dao et al., 2022); the packing of grouped heads follows FlashAttention 3.
 
 Keys stand in pages of the model's dtype, of 8-bit numbers or of small integers, or have been widened from the latter two for
-the whole row (WIDENED, see `widened_keys`). Each launch leaves out the tiles whose keys are read in the other way.
+the whole row (WIDENED, see `widened_keys`). Each launch leaves out the tiles whose keys are read in another way.
 """
 
 # pyright: reportIndexIssue=false, reportMissingImports=false
@@ -120,12 +120,11 @@ def _prefill_kernel(
     row, first_token, n_tokens, first_position, length = read_tile(tile)
     table = TABLE + row * stride_table
     kv_offset = kv_head * D
-    if SCALED or SMALL or WIDENED:
-        widened_place, _ = read_widening(tile)
-        if (widened_place >= 0) != WIDENED:
-            return
-        if WIDENED:
-            kv_offset = kv_head * stride_page.to(tl.int64) + widened_place * stride_slot
+    widened_place, _ = read_widening(tile)
+    if (widened_place >= 0) != WIDENED:
+        return
+    if WIDENED:
+        kv_offset = kv_head * stride_page.to(tl.int64) + widened_place * stride_slot
 
     pair = tl.arange(0, BM)
     token, head, valid, position = place_pairs(pair, kv_head, first_position, n_tokens, GROUP, TOKENS)

@@ -1,4 +1,5 @@
 """Keys and values of 8 bits, or small integers, as numbers of 16 bits, written once for all tiles of a row that attend to them.
+Those of 16 bits are only copied, for FlashAttention, which does not read pages.
 
 Attention of a prompt reads each key once for every tile of queries. A tile that widens 8-bit numbers itself takes them through
 registers, where the tensor cores read shared memory, and its registers do not suffice. So one layer's keys are widened in front
@@ -41,6 +42,9 @@ def _widen_block(
     if PAGES.dtype.element_ty == tl.uint8:
         numbers = load_small(PAGES, page, token, seen, kv_head, stride_slot // D, D, PAGE, IS_KEY)
         wide = tl.where(seen[:, None], transformed_back(numbers, D, IS_KEY), 0.0)
+    elif PAGES.dtype.element_ty.primitive_bitwidth > 8:
+        at = (page + token * stride_slot + kv_head * D)[:, None] + tl.arange(0, D)[None, :]
+        wide = tl.load(PAGES + at, mask=seen[:, None], other=0.0)
     else:
         scales = tl.load(scale_places(PAGES, page, token, kv_head, stride_slot, PAGE), mask=seen, other=0.0)
         at = (page + token * stride_slot + kv_head * D)[:, None] + tl.arange(0, D)[None, :]
@@ -86,7 +90,7 @@ def widen_keys(
     tile_tokens: int,
 ) -> None:
     """Writes the keys and values of the rows of these tiles that have a place in `widened`, and zeros up to a whole block.
-    tiles: from `list_tiles` with tile_tokens; pages of 8-bit numbers or small integers; page_table as in `paged_prefill`."""
+    tiles: from `list_tiles` with tile_tokens; pages of any dtype; page_table as in `paged_prefill`."""
     n_kv_heads, head_dim = k_pages.shape[2], widened.shape[3]
     keys, values = widened
     n_programs = max(1, tiles.shape[0] * n_kv_heads)

@@ -1,10 +1,11 @@
-"""Prompts over pages of 8-bit numbers whose keys are widened first, against the definition of attention; plain functions as in
+"""Prompts over pages whose keys are widened or copied first, against the definition of attention; plain functions as in
 kernel_checks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +24,13 @@ ROOMS = {64: 0, 320: 1, 448: 2, 4096: 3}  # for widened keys, and how many rows 
 SHAPES = {name: HEAD_SHAPES[name] for name in ("llama-8b", "smollm2")} | {"wide": (2, 1, 256), "narrow": (4, 2, 32)}
 
 
-def widening_attention(heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device, room: int) -> TritonAttention:
-    """heads: n_heads, n_kv_heads, head_dim. The memory for widened keys holds NaN."""
+def widening_attention(
+    heads: tuple[int, int, int], dtype: torch.dtype, device: torch.device, room: int, **options: Any
+) -> TritonAttention:
+    """heads: n_heads, n_kv_heads, head_dim. The memory for widened keys holds NaN. options: more arguments."""
     n_heads, n_kv_heads, head_dim = heads
     widened = allocate_widened(n_kv_heads, room, head_dim, dtype, device).fill_(float("nan"))
-    return TritonAttention(n_heads, n_kv_heads, head_dim, dtype, widened=widened)
+    return TritonAttention(n_heads, n_kv_heads, head_dim, dtype, widened=widened, **options)
 
 
 def check_prompts(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype) -> None:
@@ -44,6 +47,23 @@ def check_prompts(device: torch.device, dtype: torch.dtype, page_dtype: torch.dt
             with poisoned_memory():
                 got = prepared.attend(q, k_pages, v_pages, heads[2] ** -0.5)
             assert_near(got, expected, computed_in(dtype, page_dtype))
+
+
+def check_flash(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype | None) -> None:
+    """Rows that FlashAttention takes beside others, of several lengths; pages of this dtype, None: of the model's."""
+    rows = (*ROWS, (512, 700), (0, 300))
+    step, n_pages = make_step(rows, 2, device)
+    for heads in (SHAPES["llama-8b"], SHAPES["smollm2"]) if device.type == "cuda" else (SHAPES["narrow"],):
+        q, k_pages, v_pages = random_qkv(step.n_tokens, n_pages, heads, device, dtype, page_dtype or dtype)
+        expected = plain_attention(q, k_pages, v_pages, step, heads[2] ** -0.5)
+        for room, n_rows in (ROOMS | {4096: 5}).items():
+            attention = widening_attention(heads, dtype, device, room, flash=True, page_dtype=page_dtype)
+            prepared = attention.prepare(step)
+            assert (len(prepared.flash.n_tokens) if prepared.flash else 0) == min(n_rows, 5), room
+            with poisoned_memory():
+                got = prepared.attend(q, k_pages, v_pages, heads[2] ** -0.5)
+            assert_near(got, expected, computed_in(dtype, page_dtype) if page_dtype else dtype)
+            assert attention.widened_room == (room if page_dtype else 0), "a captured step copies nothing"
 
 
 def check_device_tiles(device: torch.device, dtype: torch.dtype, page_dtype: torch.dtype) -> None:
