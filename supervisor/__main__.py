@@ -156,13 +156,15 @@ def check_config(file: str | None, **flags: Any) -> None:
     placement = _plan(config)
     from messages.errors import ConfigError
     from supervisor.config.server_config import described
-    from supervisor.operator.dry_run import check_start
+    from supervisor.operator.dry_run import check_start, tenants_without_key
 
     try:
         check_start(config)
     except ConfigError as error:
         fail(ExitCode.UNUSABLE, str(error))
     _say_plan(placement)
+    if found := tenants_without_key(config):
+        click.echo(f"No key belongs to {', '.join(found)} yet: supervisor keys add makes one, or a name is misspelt", err=True)
     click.echo(json.dumps(described(config), indent=2))
 
 

@@ -40,6 +40,7 @@ from supervisor.access.server_keys import make_curve_keys
 from supervisor.activation.command_inputs import NO_INPUTS, CommandInputs
 from supervisor.activation.listener_of import listener_of
 from supervisor.config.server_config import ServerConfig, changed, described
+from supervisor.config.tenant_keys import warn_of_tenants_without_key
 from supervisor.directories.gateway_number import StartTime, note_gateways
 from supervisor.directories.run_dir import RunDir, RunDirTaken
 from supervisor.directories.saved_state import SavedStateFile
@@ -93,6 +94,7 @@ def start(config: ServerConfig, placement: Placement, link: ParentLink | None = 
         log_file = LogFile(str(state_path / LOG_FILE), config.log_file_bytes)
         configure_logs(config.log_format, config.log_level, "supervisor/0", 0, log_file, run_dir.path)
         make_curve_keys(config, state_path)
+        warn_of_tenants_without_key(config.tenants, state_path)
         run_dir.begin()  # nothing of an earlier server is touched before all that this one needs is free
         run_dir.keep_lock = partial(link.keep, _RUN_DIR, str(run_dir.path))
         run_dir.keep_lock(run_dir.lock_fd)

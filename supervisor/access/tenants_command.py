@@ -75,6 +75,7 @@ def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -
     import msgspec
 
     from messages.access.tenant_policy import TenantPolicy
+    from supervisor.config.tenant_keys import without_key
     from supervisor.config.tenant_tables import tenant_errors
 
     table = {name: value for name, value in given.items() if value is not None}
@@ -92,7 +93,7 @@ def put(port: int, state_dir: Path | None, tenant: str, **given: float | None) -
     click.echo(f"{tenant}: {_policy_text(policy)}")
     if ended := [f"{name} {_cell(value)}" for name, value in before.items() if name not in msgspec.to_builtins(policy)]:
         click.echo(f"Not given, so no longer set: {', '.join(ended)}", err=True)
-    if not _has_key(port, state_dir, tenant):
+    if without_key([tenant], _file(port, state_dir).parent):
         add = f"supervisor keys add --tenant {tenant}{same_server(port, state_dir)}"
         click.echo(f"No key belongs to {tenant} yet: {add}", err=True)
     tell_if_without_keys(port, state_dir)
@@ -142,21 +143,6 @@ def _note(port: int, state_dir: Path | None, action: str, asked: dict[str, Any])
     from supervisor.audit.command_audit import write_command
 
     write_command(_file(port, state_dir).with_name(AUDIT_FILE), action, **asked)
-
-
-def _has_key(port: int, state_dir: Path | None, tenant: str) -> bool:
-    """True if a key that can be used shows this tenant, or nobody knows: a misspelt name would go unnoticed otherwise."""
-    import time
-
-    from messages.access.key_file import KEY_FILE, read_keys
-    from messages.access.tenant_policy import DEFAULT_TENANT
-    from messages.errors import ConfigError
-
-    try:
-        keys = read_keys(_file(port, state_dir).with_name(KEY_FILE))
-    except ConfigError:
-        return True
-    return tenant == DEFAULT_TENANT or any(key.tenant == tenant and key.is_valid(time.time()) for key in keys)
 
 
 def _policy_text(policy: Any) -> str:

@@ -14,13 +14,21 @@ from messages.run_dir import run_dir_of
 from supervisor.config.config_file import refuse
 from supervisor.config.server_config import ServerConfig
 from supervisor.directories.run_dir_files import check_length
-from supervisor.directories.state_dir import check_private
+from supervisor.directories.state_dir import check_private, default_state_dir
 from supervisor.listener import Protection, check_address
 
 
 def check_start(config: ServerConfig) -> None:
     """Check that a server of this configuration can start here. Raises: ConfigError that says all that this host lacks."""
     refuse(list(_errors(config)))
+
+
+def tenants_without_key(config: ServerConfig) -> list[str]:
+    """The tenants of a configuration to whom no key belongs: their names may be misspelt."""
+    from supervisor.config.tenant_keys import without_key
+
+    named = config.state_dir or config.run_dir
+    return without_key(config.tenants, Path(named) if named else default_state_dir(config.port, os.environ, Path.home()))
 
 
 def _errors(config: ServerConfig) -> Iterator[str]:
