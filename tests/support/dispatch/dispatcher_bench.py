@@ -13,10 +13,14 @@ from actors.gateway.requests.request_spec import Ended, RequestSpec
 from actors.gateway.settings import GatewaySettings
 from actors.gateway.text.detokenizer import NumberText
 from messages.errors import MailboxFull
+from messages.generation.recall import Recall
+from messages.generation.replica_load import ReplicaLoad
 from messages.generation.sampling import Sampling
 from messages.generation.sequences import Cancel, Submit
 from messages.generation.terms import Terms
 from messages.wire.message import NO_TRACE, Message
+
+_LOOK_S = 0.25
 
 
 class ManualTimer(Timer):
@@ -113,6 +117,25 @@ class DispatcherBench:
     @property
     def last_attempt(self) -> int:
         return self.post.submits()[-1][1].attempt
+
+    def report(self, name: str, *, waiting: int, running: int, waiting_tokens: int, running_tokens: int, rate: float) -> None:
+        """A replica reports its load. `rate`: tokens a second, half of them of prompts."""
+        load = ReplicaLoad(
+            number=self.dispatcher.loads.version + 1, waiting=waiting, running=running, waiting_tokens=waiting_tokens,
+            running_tokens=running_tokens, pages_used=0, pages=9, prefill_rate=rate / 2, decode_rate=rate / 2,
+        )  # fmt: skip
+        self.dispatcher.loads.note(name, load)
+
+    def look(self) -> None:
+        """A quarter of a second passes, after which queues are looked at."""
+        self.post.clock_s += _LOOK_S
+        timer = self.dispatcher.moves._timer
+        assert timer is not None
+        timer.run()  # type: ignore[attr-defined]
+
+    def recalls(self) -> list[tuple[str, list[int]]]:
+        """(scheduler, attempts) of each Recall until now."""
+        return [(name, message.attempts.tolist()) for name, message in self.post.sent if isinstance(message, Recall)]
 
     def retry(self) -> None:
         """The last timer is the one of the retry."""

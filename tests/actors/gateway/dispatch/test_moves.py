@@ -5,34 +5,15 @@ from __future__ import annotations
 import pytest
 
 from actors.gateway.dispatch.breakers.breaker import BreakerState
-from messages.generation.recall import Recall
-from messages.generation.replica_load import ReplicaLoad
 from messages.generation.sequences import Refused, Taken
 from messages.lifecycle.cordon import Cordon
 from tests.support.dispatch.dispatcher_bench import DispatcherBench
 
 A, B = "scheduler/0", "scheduler/1"
-_LOOK_S = 0.25
 
 
-def report(bench: DispatcherBench, name: str, number: int, waiting_tokens: int) -> None:
-    load = ReplicaLoad(
-        number=number, waiting=waiting_tokens // 100, running=1, waiting_tokens=waiting_tokens, running_tokens=0, pages_used=0,
-        pages=9, prefill_rate=1000.0, decode_rate=0.0,
-    )  # fmt: skip
-    bench.dispatcher.loads.note(name, load)
-
-
-def look(bench: DispatcherBench) -> None:
-    """A quarter of a second passes."""
-    bench.post.clock_s += _LOOK_S
-    timer = bench.dispatcher.moves._timer
-    assert timer is not None
-    timer.run()  # type: ignore[attr-defined]
-
-
-def recalls(bench: DispatcherBench) -> list[tuple[str, list[int]]]:
-    return [(name, message.attempts.tolist()) for name, message in bench.post.sent if isinstance(message, Recall)]
+def report(bench: DispatcherBench, name: str, waiting_tokens: int) -> None:
+    bench.report(name, waiting=waiting_tokens // 100, running=1, waiting_tokens=waiting_tokens, running_tokens=0, rate=1000.0)
 
 
 def refuse(bench: DispatcherBench, attempt: int) -> None:
@@ -41,25 +22,25 @@ def refuse(bench: DispatcherBench, attempt: int) -> None:
 
 def test_a_queue_that_is_far_too_long_gives_its_newest_sequences_to_another_replica() -> None:
     bench = DispatcherBench(A, B)
-    report(bench, A, 1, 0)
-    report(bench, B, 1, 50_000)
+    report(bench, A, 0)
+    report(bench, B, 50_000)
     waiting = [bench.submit([1] * 96)[0] for _ in range(40)]
     assert {one.scheduler for one in waiting} == {A}
     for one in waiting:
         bench.dispatcher.on_taken(Taken(attempt=one.attempt))
     waiting[-1].accept(0, [5])
-    report(bench, A, 2, 4000)
-    report(bench, B, 2, 0)
-    look(bench)
-    assert not recalls(bench), "once is not enough"
-    look(bench)
-    [(name, attempts)] = recalls(bench)
+    report(bench, A, 4000)
+    report(bench, B, 0)
+    bench.look()
+    assert not bench.recalls(), "once is not enough"
+    bench.look()
+    [(name, attempts)] = bench.recalls()
     assert name == A
     assert attempts == [one.attempt for one in waiting[-2 : -2 - len(attempts) : -1]], "the newest that have not begun"
     assert 1500 < 100 * len(attempts) <= 2000, "half of the difference, in tokens"
-    look(bench)
-    look(bench)
-    recalled = [attempt for _, some in recalls(bench) for attempt in some]
+    bench.look()
+    bench.look()
+    recalled = [attempt for _, some in bench.recalls() for attempt in some]
     assert len(recalled) == len(set(recalled)), "nothing is recalled twice"
 
 
@@ -95,8 +76,8 @@ def test_a_cordoned_replica_gets_nothing_new_and_keeps_what_it_has() -> None:
     bench.dispatcher.set_cordons([Cordon(replica=0)])
     before = [one.scheduler for one in first]
     assert {bench.submit([1])[0].scheduler for _ in range(4)} == {B}
-    look(bench)
-    assert (recalls(bench), [one.scheduler for one in first]) == ([], before)
+    bench.look()
+    assert (bench.recalls(), [one.scheduler for one in first]) == ([], before)
     bench.post.names = [A]
     bench.dispatcher.scheduler_down(B, "killed")
     assert bench.dispatcher.n_waiting == 4 + before.count(B), "they wait: an operator wants nothing there"
@@ -109,14 +90,14 @@ def test_a_drained_replica_gives_its_queue_back_and_what_runs_leaves_at_the_end(
     first = [bench.submit([1])[0] for _ in range(6)]
     at_a = [one.attempt for one in first if one.scheduler == A]
     bench.dispatcher.set_cordons([Cordon(replica=0, is_draining=True, end_s=5.0)])
-    look(bench)
-    assert recalls(bench) == [(A, sorted(at_a, reverse=True))]
+    bench.look()
+    assert bench.recalls() == [(A, sorted(at_a, reverse=True))]
     refuse(bench, at_a[-1])
     assert [one.attempt for one in first if one.scheduler == A] == at_a[:-1], "the others run, and stay"
-    look(bench)
-    assert len(recalls(bench)) == 1
+    bench.look()
+    assert len(bench.recalls()) == 1
     bench.post.clock_s = 5.0
-    look(bench)
+    bench.look()
     assert {one.scheduler for one in first} == {B}
     assert not bench.given_up
 
@@ -126,9 +107,9 @@ def test_a_drain_without_another_replica_waits() -> None:
     sequence = bench.submit([1])[0]
     bench.post.names = [sequence.scheduler]
     bench.dispatcher.set_cordons([Cordon(replica=int(sequence.scheduler[-1]), is_draining=True)])
-    look(bench)
+    bench.look()
     assert sequence.attempt
-    assert not recalls(bench)
+    assert not bench.recalls()
 
 
 @pytest.mark.parametrize("is_other_dead", [False, True])

@@ -10,36 +10,16 @@ from actors.gateway.dispatch.balancing.caller_spread import CallerSpread
 from actors.gateway.dispatch.balancing.choice import make_strategy
 from actors.gateway.dispatch.balancing.strategy import Candidate, Choice, ChoiceReason
 from actors.gateway.requests.request import GrowingSequence
-from messages.generation.recall import Recall
-from messages.generation.replica_load import ReplicaLoad
 from messages.generation.sequences import Refused
 from tests.support.dispatch.dispatcher_bench import DispatcherBench
 
 A, B, C = "scheduler/0", "scheduler/1", "scheduler/2"
 SMALL, BIG = b"small", b"big"
-_LOOK_S = 0.25
 
 
-def report(bench: DispatcherBench, name: str, waiting: int, rate: float = 100.0) -> None:
+def report(bench: DispatcherBench, name: str, waiting: int, rate: float = 200.0) -> None:
     """A replica with eight sequences in its slots, and with others that wait."""
-    number = bench.dispatcher.loads.version + 1
-    load = ReplicaLoad(
-        number=number, waiting=waiting, running=8, waiting_tokens=100 * waiting, running_tokens=800, pages_used=0, pages=9,
-        prefill_rate=rate, decode_rate=rate,
-    )  # fmt: skip
-    bench.dispatcher.loads.note(name, load)
-
-
-def look(bench: DispatcherBench) -> None:
-    """A quarter of a second passes."""
-    bench.post.clock_s += _LOOK_S
-    timer = bench.dispatcher.moves._timer
-    assert timer is not None
-    timer.run()  # type: ignore[attr-defined]
-
-
-def recalls(bench: DispatcherBench) -> list[tuple[str, list[int]]]:
-    return [(name, message.attempts.tolist()) for name, message in bench.post.sent if isinstance(message, Recall)]
+    bench.report(name, waiting=waiting, running=8, waiting_tokens=100 * waiting, running_tokens=800, rate=rate)
 
 
 def count(sequences: list[GrowingSequence], name: str) -> int:
@@ -95,21 +75,21 @@ def test_what_waits_of_a_caller_moves_to_where_it_has_less() -> None:
     for one in small[:2]:
         one.accept(0, [5])
         bench.dispatcher.balancer.began(one)
-    look(bench)
-    look(bench)
-    assert not recalls(bench), "nobody waits by the reports, so nobody has to share"
+    bench.look()
+    bench.look()
+    assert not bench.recalls(), "nobody waits by the reports, so nobody has to share"
     report(bench, A, 10)
     report(bench, B, 10)
-    look(bench)
-    look(bench)
-    [(name, attempts)] = recalls(bench)
+    bench.look()
+    bench.look()
+    [(name, attempts)] = bench.recalls()
     assert (name, attempts) == (A, [one.attempt for one in small[:-5:-1]]), "half of them, the newest first"
     for attempt in attempts:
         bench.dispatcher.on_refused(Refused(attempt=attempt, code="overloaded", detail="", retryable=True))
     assert (count(small, A), count(small, B)) == (4, 4)
-    look(bench)
-    look(bench)
-    assert len(recalls(bench)) == 1, "it is even now"
+    bench.look()
+    bench.look()
+    assert len(bench.recalls()) == 1, "it is even now"
 
 
 def test_one_that_passes_others_does_not_make_its_replica_look_quick() -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from actors.gateway.dispatch.breakers.breaker import BreakerState
-from messages.generation.replica_load import ReplicaLoad
 from tests.support.dispatch.dispatcher_bench import DispatcherBench
 
 A, B = "scheduler/0", "scheduler/1"
@@ -15,11 +14,7 @@ _PROMPT = [1] * 96
 
 def report(bench: DispatcherBench, name: str, waiting: int, tokens_per_s: float) -> None:
     """A replica has long answers in all of its slots, and so many short prompts wait for a slot."""
-    load = ReplicaLoad(
-        number=1, waiting=waiting, running=8, waiting_tokens=100 * waiting, running_tokens=2_000, pages_used=0, pages=9,
-        prefill_rate=tokens_per_s / 2, decode_rate=tokens_per_s / 2,
-    )  # fmt: skip
-    bench.dispatcher.loads.note(name, load)
+    bench.report(name, waiting=waiting, running=8, waiting_tokens=100 * waiting, running_tokens=2_000, rate=tokens_per_s)
 
 
 @pytest.mark.parametrize(
