@@ -43,20 +43,17 @@ def load_flash(dtype: torch.dtype, head_dim: int, device: torch.device) -> bool:
     return True
 
 
-def flash_rows(
-    offsets: np.ndarray, counts: np.ndarray, ends: np.ndarray, places: np.ndarray, device: torch.device
-) -> FlashRows | None:
-    """The rows that have a place among copied keys; None if none has.
-
-    offsets, counts, ends, places: [R] int64, for each row: flat index of its first token, its tokens in the step, its keys, and
-    the place of its first key or -1."""
-    chosen = places >= 0
-    if not chosen.any():
+def flash_rows(tiles: np.ndarray, tile_tokens: int, device: torch.device) -> FlashRows | None:
+    """The rows of these tiles that have a place among copied keys; None if none has. tiles: from `list_tiles` with
+    tile_tokens."""
+    is_first = -(-tiles[:, 2] // tile_tokens) == tiles[:, 6]  # the tile with all tokens of its row left
+    chosen = tiles[is_first & (tiles[:, 5] >= 0)].astype(np.int32)
+    if not len(chosen):
         return None
-    columns = [column[chosen].astype(np.int32) for column in (offsets, counts, places, ends)]
-    closed = [np.append(column, np.int32(0)) for column in (columns[0], columns[2])]
-    first_tokens, n_tokens, first_keys, n_keys = upload_together((closed[0], columns[1], closed[1], columns[3]), device)
-    return FlashRows(first_tokens, n_tokens, first_keys, n_keys, int(columns[1].max()), int(columns[3].max()))
+    offsets, counts, ends, places = (np.ascontiguousarray(chosen[:, field]) for field in (1, 2, 4, 5))
+    arrays = (np.append(offsets, np.int32(0)), counts, np.append(places, np.int32(0)), ends)
+    first_tokens, n_tokens, first_keys, n_keys = upload_together(arrays, device)
+    return FlashRows(first_tokens, n_tokens, first_keys, n_keys, int(counts.max()), int(ends.max()))
 
 
 def flash_prefill(q: torch.Tensor, keys: torch.Tensor, rows: FlashRows, out: torch.Tensor, scale: float) -> None:

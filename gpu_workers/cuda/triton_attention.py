@@ -23,7 +23,7 @@ from gpu_workers.cuda.kernels.attention.early_decode import early_decode
 from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill, widened_prefill
 from gpu_workers.cuda.kernels.attention.split_prefill import prefill_splits, split_prefill
-from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TileShape, list_tiles, widened_places
+from gpu_workers.cuda.kernels.attention.tiles import LEAST_WIDENED_TOKENS, TileShape, list_tiles
 from gpu_workers.cuda.kernels.attention.widened_keys import widen_keys
 from gpu_workers.cuda.kernels.gate import wait_at_gate
 from gpu_workers.cuda.kernels.launch import EARLY_HEAD_DIM
@@ -202,10 +202,7 @@ class TritonAttention(Attention):
         cut = list_tiles(rows, starts, counts, offsets, self.tile_tokens, room)
         is_widened = cut[:, 5] >= 0
         tiles = DeviceTiles(upload(cut, device), step.page_table, bool(is_widened.any()), not is_widened.all())
-        if not is_flash:
-            return tiles, None
-        ends = starts + counts
-        return tiles, flash_rows(offsets, counts, ends, widened_places(counts, ends, room), device)
+        return tiles, flash_rows(cut, self.tile_tokens, device) if is_flash else None
 
     def _may_flash(self, step: StepTensors) -> bool:
         """False while pages arrive layer by layer, and in an urgent step: that runs beside another step, and both would have

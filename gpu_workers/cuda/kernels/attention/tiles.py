@@ -42,11 +42,11 @@ def list_tiles(
     within = (np.arange(len(row)) - np.repeat(np.cumsum(per_row) - per_row, per_row)) * tokens
     position, ends = starts[row] + within, starts + counts
     columns = (table_rows[row], offsets[row] + within, counts[row] - within, position, ends[row])
-    tiles = np.stack((*columns, widened_places(counts, ends, room)[row], per_row[row]), 1)
+    tiles = np.stack((*columns, _widened_places(counts, ends, room)[row], per_row[row]), 1)
     return tiles[np.argsort(-position, kind="stable")]
 
 
-def widened_places(counts: np.ndarray, ends: np.ndarray, room: int) -> np.ndarray:
+def _widened_places(counts: np.ndarray, ends: np.ndarray, room: int) -> np.ndarray:
     """[R] int64: where the keys of each row begin among the widened ones, or -1. Rows with the most tokens come first.
     counts, ends: [R] int64, tokens and keys of each row."""
     places, taken = np.full(len(counts), _FROM_PAGES), 0
