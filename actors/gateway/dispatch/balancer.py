@@ -38,7 +38,7 @@ class Balancer:
 
     def choose(self, names: Sequence[str], pages_by_name: Mapping[str, int], n_tokens: int, caller: bytes = b"") -> Choice:
         """The scheduler for sequences of one prompt that bring `n_tokens` tokens of work. `names`: those that may get it, not
-        empty. `pages_by_name`: leading pages of the prompt that each replica has cached."""
+        empty. `pages_by_name`: leading pages of the prompt that each replica has cached. `caller`: whose sequences they are."""
         now_s, health, admitted = self._post.now_s(), self.health, names
         if not health.are_closed(names):
             if due := health.probe_due(names, now_s):
@@ -94,9 +94,10 @@ class Balancer:
         found = self.health.slowness(names)
         if max(found.values()) > 1.0:
             reports = {name: one for name in names if (one := self._reports.of(name)) is not None and one.rate}
+            best = max((one.rate for one in reports.values()), default=0.0)
             for name, one in reports.items():
                 if one.waiting:
-                    found[name] = min(found[name], max(other.rate for other in reports.values()) / one.rate)
+                    found[name] = min(found[name], best / one.rate)
         return found
 
     def queue(self, name: str, *, takes_work: bool) -> QueueFacts:

@@ -1,4 +1,5 @@
-"""Takes queued work back from replicas that are slow, avoided or drained, and gives it to others.
+"""Takes queued work back from replicas that are slow, avoided or drained, or where its caller has too much, and gives it to
+others.
 
     gateway                                     scheduler
     a quarter of a second has passed:
