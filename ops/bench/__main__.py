@@ -24,6 +24,7 @@ _COMMANDS = {
     "balance": "how evenly replicas share the work, by strategy, in virtual time",
     "cache": "eviction policies of the prefix cache on generated and recorded traces, beside vLLM's rule",
     "returning": "first tokens of conversations that return: computed and from the host tier, in turns",
+    "lent-pages": "first tokens of prompts that another replica has: computed, and with its pages, in turns",
     "answer-hits": "answers that are kept: how long one takes, and what the cache costs a request that it does not have",
     "directory": "the cache directory: how far it is behind and how fast it answers, beside a bare round trip",
     "pages": "pages against contiguous memory on mixed lengths, and the time that the page ledger takes of a step",
@@ -47,7 +48,8 @@ _COMMANDS = {
 }
 _ROOMS = {
     **dict.fromkeys(
-        ("answer-hits", "cache", "directory", "kv-dtypes", "pages", "returning", "semantic-cache"), "commands.caches"
+        ("answer-hits", "cache", "directory", "kv-dtypes", "lent-pages", "pages", "returning", "semantic-cache"),
+        "commands.caches",
     ),
     **dict.fromkeys(("long-prefills", "plan-cost", "served-balance", "served-policies", "urgent"), "commands.scheduling"),
     "plots": "plots",

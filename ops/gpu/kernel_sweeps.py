@@ -11,14 +11,17 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from gpu_workers.cuda.flash_attention import load_flash
 from gpu_workers.cuda.kernels.attention.decode_parts import DecodeShape
 from gpu_workers.cuda.kernels.attention.paged_decode import NewKeys, paged_decode
 from gpu_workers.cuda.kernels.attention.paged_prefill import paged_prefill
 from gpu_workers.cuda.kernels.attention.tiles import TileShape, list_tiles
+from gpu_workers.cuda.kernels.attention.widened_keys import allocate_widened
 from gpu_workers.cuda.kernels.gemv import GemvShape, gemv, gemv_shape
 from gpu_workers.cuda.kernels.norm_gemv import norm_gemv
 from gpu_workers.cuda.kernels.sampling.sample import sample_rows
 from gpu_workers.cuda.ops import CudaOps
+from gpu_workers.cuda.triton_attention import TritonAttention
 from gpu_workers.layers.kv_pages import KvShape
 from gpu_workers.layers.rotary import cos_sin_table
 from gpu_workers.layers.torch_ops import KvTarget
@@ -45,11 +48,10 @@ DECODE_CASES = tuple(
     for name in ("llama-8b", "smollm2")
     for rows, context in ((1, 512), (1, 8192), (8, 1024), (64, 512), (64, 1024), (256, 512), (256, 1024))
 )
-PREFILL_CASES = tuple(
-    (name, rows, start, count)
-    for name in ("llama-8b", "smollm2")
-    for rows, start, count in ((1, 0, 2048), (8, 0, 2048), (1, 6144, 2048), (16, 0, 128))
-)
+_PREFILLS = (
+    (1, 0, 2048), (4, 0, 2048), (8, 0, 2048), (1, 6144, 2048), (16, 0, 128), (16, 0, 512), (1, 0, 8192), (1, 90_112, 8192),
+)  # fmt: skip
+PREFILL_CASES = tuple((name, *rows) for name in ("llama-8b", "smollm2") for rows in _PREFILLS)
 GEMV_CASES = tuple(
     (rows, n_out, width)
     for rows in (1, 2)
@@ -147,7 +149,8 @@ def sweep_decode(name: str, rows: int, context: int, page_dtype: torch.dtype = B
 
 
 def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:
-    """Prefill attention of equal chunks, against torch's cuDNN path on contiguous keys."""
+    """Prefill attention of equal chunks, against torch's cuDNN path on contiguous keys and, where it is installed,
+    FlashAttention 3 with the copies of keys that it needs."""
     n_heads, n_kv_heads, dim = HEAD_SHAPES[name]
     step, n_pages = make_step([(start, count)] * rows, 0, DEVICE)
     kv, q = random_pages(KvShape(1, n_kv_heads, dim, BF16), n_pages, DEVICE), _randn(rows * count, n_heads, dim)
@@ -169,6 +172,11 @@ def sweep_prefill(name: str, rows: int, start: int, count: int) -> None:
         with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
             ms = graph_time_ms(lambda: F.scaled_dot_product_attention(qc, kc, vc, is_causal=True, enable_gqa=True), 5)
         title += f", cuDNN {ms * 1e3:.0f} us"
+    if load_flash(BF16, dim, DEVICE):
+        widened = allocate_widened(n_kv_heads, rows * (start + count), dim, BF16, DEVICE)
+        prepared = TritonAttention(n_heads, n_kv_heads, dim, BF16, widened=widened, flash=True).prepare(step)
+        ms = graph_time_ms(lambda: prepared.attend(q, kv.keys[0], kv.values[0], dim**-0.5), 5)
+        title += f", FlashAttention 3 and copies {ms * 1e3:.0f} us"
     _print_best(title, run, _PREFILL_CUTS, 1)
 
 
