@@ -39,7 +39,7 @@ from supervisor.parent.memory_copy import read_newest
 
 _OF_ONE_SERVER = (PID, PARENT_PID, REGISTER, SERVER, SERVED, SAVED_STATE, NEXT_SERVER, LEVEL_FILE)
 _LOCK_S = 0.3  # `supervisor stop` holds the lock for a moment when it sees that the server has gone
-_DYING_S = 5.0  # a server that was killed holds the lock until its processes have ended, which takes a busy machine a while
+_DYING_S = 2.0  # a server that was killed holds the lock until its processes have ended, which takes a busy machine a while
 _ORPHAN_DEATH_S = 10.0
 
 

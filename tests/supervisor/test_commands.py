@@ -26,6 +26,7 @@ from supervisor.directories.register import start_ticks_of
 from supervisor.directories.run_dir import RunDir
 from supervisor.directories.run_dir_files import read_pid
 from supervisor.operator.dry_run import check_start
+from tests.support.real_server import kill_pair
 from tests.support.supervisor.command_line import DEADLINE_S, RunningServer, call, serving
 
 
@@ -94,10 +95,8 @@ def test_any_child_may_die_and_the_answer_stays_the_same(shared: RunningServer) 
 
 def test_the_next_start_clears_what_a_killed_parent_has_left(server: RunningServer) -> None:
     pidfds = [os.pidfd_open(pid) for pid in (server.supervisor_pid, *(child["pid"] for child in server.status()["children"]))]
-    supervisor = server.supervisor_pid
-    os.kill(server.process.pid, signal.SIGSTOP)  # it must not start the next supervisor
-    os.kill(supervisor, signal.SIGKILL)
-    assert server.end(signal.SIGKILL) == -signal.SIGKILL
+    kill_pair(server.process.pid, server.supervisor_pid)
+    assert server.process.wait(DEADLINE_S) == -signal.SIGKILL
     successor = RunningServer(server.run_dir)
     try:
         successor.wait_said("Tardigrade serves hash-chain")

@@ -34,6 +34,14 @@ WITH_SPARES = ("--set", "supervisor.spares=true")
 WITHOUT_SPARES = ("--set", "supervisor.spares=false")
 
 
+def kill_pair(parent: int, supervisor: int) -> None:
+    """kill -9 of both processes of a server. The supervisor is stopped, so that it does not see the parent's death; and it dies
+    last, because children that lose it tell a stopped parent to go on."""
+    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(parent, signal.SIGKILL)
+    os.kill(supervisor, signal.SIGKILL)
+
+
 class RealServer:
     """A `supervisor start` of its own, with its address, its run directory and its processes."""
 
@@ -144,10 +152,7 @@ class RealServer:
 
     def kill_both(self) -> None:
         """kill -9 of the parent and the supervisor, before one of them can replace the other."""
-        parent, supervisor = self.parent_pid, self.supervisor_pid
-        os.kill(parent, signal.SIGSTOP)
-        os.kill(supervisor, signal.SIGKILL)
-        os.kill(parent, signal.SIGKILL)
+        kill_pair(self.parent_pid, self.supervisor_pid)
         end = ServerEnd(self.run_dir)
         assert end.wait(DEATH_S), self.log()
         end.close()
